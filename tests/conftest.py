@@ -1,0 +1,41 @@
+"""What all tests share: no hub, few threads, and tiny models with random weights."""
+
+import os
+
+os.environ["HF_HUB_OFFLINE"] = "1"  # read when transformers is imported
+os.environ["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"
+os.environ["TOKENIZERS_PARALLELISM"] = "false"
+
+import pytest
+import torch
+from hypothesis import settings
+from tokenizers import Tokenizer, models, pre_tokenizers
+from tokenizers.processors import TemplateProcessing
+from transformers import PreTrainedTokenizerFast
+
+torch.set_num_threads(2)
+
+# The same examples in every run: a failure is a fault of the code, not of the day.
+settings.register_profile("loes", derandomize=True, deadline=None, max_examples=30)
+settings.load_profile("loes")
+
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
+VOCABULARY = [*SPECIAL, "the", "cat", "sat", "on", "mat", "a", "dog", "ran", "far", "away"]
+
+
+@pytest.fixture
+def make_tokenizer():
+    """Return a function that builds a word-level tokenizer over VOCABULARY."""
+
+    def make(*, special=True, **options):
+        words = {word: index for index, word in enumerate(VOCABULARY)}
+        tokenizer = Tokenizer(models.WordLevel(words, unk_token="[UNK]"))
+        tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+        if special:
+            tokenizer.post_processor = TemplateProcessing(
+                single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
+            )
+        options = {"pad_token": "[PAD]", "unk_token": "[UNK]", **options}
+        return PreTrainedTokenizerFast(tokenizer_object=tokenizer, **options)
+
+    return make

@@ -1,0 +1,202 @@
+"""The book is complete, and its notebooks are what their sources say."""
+
+import importlib.util
+import re
+import tomllib
+from pathlib import Path
+
+import nbformat
+import pytest
+import yaml
+from nbformat.v4 import new_code_cell, new_notebook, new_output
+
+ROOT = Path(__file__).parents[1]
+BOOK = ROOT / "book"
+REPOSITORY = yaml.safe_load((ROOT / "_config.yml").read_text())["repository"]["url"]
+NOTEBOOKS = sorted(BOOK.glob("*.ipynb"))
+
+spec = importlib.util.spec_from_file_location("sync", BOOK / "sync.py")
+sync = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(sync)
+
+
+def chapter_faults(notebook):
+    """Say what a chapter lacks: the inert set-up cell for Colab, alt text, captions."""
+    cells = sync.code_cells(notebook)
+    if "google.colab" not in cells[0].source or REPOSITORY not in cells[0].source:
+        yield f"the first code cell does not install loes from {REPOSITORY} on Colab"
+    for number, cell in enumerate(cells, start=1):
+        mystnb = cell.metadata.get("mystnb", {})
+        described = "alt" in mystnb.get("image", {}) and "caption" in mystnb.get("figure", {})
+        drawn = any("image/png" in output.get("data", {}) for output in cell.outputs)
+        if drawn and not described:
+            yield f"code cell {number} draws a figure without alt text and caption"
+        if described and not drawn:
+            yield f"code cell {number} describes a figure that is not there"
+
+
+def test_every_source_has_a_notebook_and_the_reverse():
+    assert NOTEBOOKS
+    assert [p.stem for p in sorted(BOOK.glob("src/*.md"))] == [p.stem for p in NOTEBOOKS]
+
+
+def test_notebooks_are_what_their_sources_say(capsys):
+    assert sync.main(["--check"]) == 0, capsys.readouterr().err
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_chapter_is_complete(path):
+    assert list(chapter_faults(nbformat.read(path, as_version=4))) == []
+
+
+def test_contents_name_every_chapter_and_only_files_that_exist():
+    toc = yaml.safe_load((ROOT / "_toc.yml").read_text())
+    entries = [toc["root"]] + [c["file"] for part in toc["parts"] for c in part["chapters"]]
+    for entry in entries:
+        assert any((ROOT / entry).with_suffix(suffix).exists() for suffix in (".md", ".ipynb"))
+    assert {f"book/{path.stem}" for path in NOTEBOOKS} <= set(entries)
+
+
+def test_one_version_and_one_address_everywhere():
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    released = re.search(r"^## \[(\d[^]]*)\]", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert citation["version"] == version == released[1]
+    assert citation["repository-code"] == REPOSITORY
+
+
+def test_site_makes_no_request():
+    pages = list((ROOT / "_build/html").rglob("*.html"))
+    if not pages:
+        pytest.skip("the site is not built: make site")
+    remote = re.compile(r'<(?:script|link|img|iframe)\b[^>]*\b(?:src|href)="(?:https?:)?//[^"]*"')
+    assert [match for page in pages for match in remote.findall(page.read_text())] == []
+
+
+SOURCE = """\
+# A chapter
+
+```{code-cell} ipython3
+print(6 * 7)
+```
+
+```{code-cell} ipython3
+print(7)
+```
+"""
+
+
+@pytest.fixture(scope="module")
+def executed(tmp_path_factory):
+    """A book of one chapter, executed once."""
+    book = tmp_path_factory.mktemp("book")
+    (book / "src").mkdir()
+    (book / "src/01_a.md").write_text(SOURCE)
+    assert sync.main([str(book)]) == 0
+    return (book / "01_a.ipynb").read_text()
+
+
+@pytest.fixture
+def book(executed, tmp_path):
+    """A copy of that book, to break."""
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src/01_a.md").write_text(SOURCE)
+    (tmp_path / "01_a.ipynb").write_text(executed)
+    return tmp_path
+
+
+def test_sync_gives_outputs_and_a_second_run_changes_nothing(book, executed):
+    notebook = nbformat.reads(executed, as_version=4)
+    nbformat.validate(notebook)
+    assert [cell.outputs[0].text for cell in sync.code_cells(notebook)] == ["42\n", "7\n"]
+    assert sync.main([str(book), "--check"]) == 0
+    assert sync.main([str(book), "--all"]) == 0
+    assert (book / "01_a.ipynb").read_text() == executed
+
+
+def break_outputs(notebook):
+    for cell in sync.code_cells(notebook):
+        cell.outputs = []
+
+
+def break_counts(notebook):
+    notebook.cells[1].execution_count = 5
+
+
+def break_stderr(notebook):
+    notebook.cells[1].outputs.append(new_output("stream", name="stderr", text="a warning"))
+
+
+def break_code(notebook):
+    notebook.cells[1].source = "print(42)"
+
+
+def break_prose(notebook):
+    notebook.cells[0].source = "# Another title"
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (break_outputs, "no outputs"),
+        (break_counts, "execution counts"),
+        (break_stderr, "stderr"),
+        (break_code, "code differs"),
+        (break_prose, "prose or metadata"),
+    ],
+)
+def test_check_names_what_is_wrong_and_sync_repairs_it(book, executed, capsys, damage, message):
+    path = book / "01_a.ipynb"
+    notebook = nbformat.reads(executed, as_version=4)
+    damage(notebook)
+    path.write_text(nbformat.writes(notebook) + "\n")
+    assert sync.main([str(book), "--check"]) == 1
+    assert re.search(f"01_a.ipynb: .*{message}", capsys.readouterr().err)
+    assert sync.main([str(book)]) == 0
+    assert path.read_text() == executed
+
+
+def test_check_names_a_missing_notebook(book, capsys):
+    (book / "01_a.ipynb").unlink()
+    assert sync.main([str(book), "--check"]) == 1
+    assert "01_a.ipynb: it does not exist" in capsys.readouterr().err
+
+
+def test_prose_alone_is_merged_without_a_run(book, monkeypatch):
+    monkeypatch.setattr(sync, "execute", lambda *_: pytest.fail("executed"))
+    (book / "src/01_a.md").write_text(SOURCE.replace("A chapter", "A better title"))
+    assert sync.main([str(book)]) == 0
+    notebook = nbformat.read(book / "01_a.ipynb", as_version=4)
+    assert notebook.cells[0].source == "# A better title"
+    assert notebook.cells[1].outputs[0].text == "42\n"
+
+
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        ("raise ValueError('no such layer')", "no such layer"),
+        ("import sys; print('careful', file=sys.stderr)", "careful"),
+    ],
+)
+def test_a_run_that_fails_leaves_the_notebook(book, executed, capsys, code, message):
+    (book / "src/01_a.md").write_text(SOURCE.replace("print(7)", code))
+    assert sync.main([str(book)]) == 1
+    assert message in capsys.readouterr().err
+    assert (book / "01_a.ipynb").read_text() == executed
+    assert [path.name for path in book.iterdir() if path.is_file()] == ["01_a.ipynb"]
+
+
+def test_chapter_faults_sees_each_fault():
+    picture = new_output("display_data", data={"image/png": ""})
+    described = {"mystnb": {"image": {"alt": "A line."}, "figure": {"caption": "A line."}}}
+    setup = new_code_cell(f'if "google.colab" in sys.modules: {REPOSITORY}')
+    fine = new_code_cell(outputs=[picture], metadata=described)
+    assert list(chapter_faults(new_notebook(cells=[setup, fine]))) == []
+    bare = new_code_cell(outputs=[picture])
+    empty = new_code_cell(metadata=described)
+    faults = list(chapter_faults(new_notebook(cells=[fine, bare, empty])))
+    assert [fault.split(" ")[0:3] for fault in faults] == [
+        ["the", "first", "code"],
+        ["code", "cell", "2"],
+        ["code", "cell", "3"],
+    ]
