@@ -1,6 +1,6 @@
 """From a model and its inputs to one pooled feature matrix a layer."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from numbers import Integral
 from os import PathLike
 
@@ -78,8 +78,11 @@ def extract_layers(
     features that are not finite (the layer and a cure are named).
     """
     wanted = "inputs must be a sequence of texts, such as ['one text', 'another']"
-    if isinstance(inputs, (str, bytes)) or not isinstance(inputs, Iterable):
-        raise TypeError(f"{wanted}; got one {type(inputs).__name__}.")
+    # Tables and mappings iterate over their keys, sets in no order: neither is what was meant.
+    keyed = isinstance(inputs, (Mapping, Set)) or hasattr(inputs, "keys")
+    if isinstance(inputs, (str, bytes)) or keyed or not isinstance(inputs, Iterable):
+        hint = " Pass one of its columns." if keyed else ""
+        raise TypeError(f"{wanted}; got one {type(inputs).__name__}.{hint}")
     texts = list(inputs)
     for text in texts:
         if not isinstance(text, str):

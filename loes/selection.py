@@ -1,151 +1,98 @@
 """LOES: greedy selection of the layers that together explain a target, Eq. 7."""
 
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from numbers import Integral, Real
 
 import numpy as np
 import pandas as pd
+import torch
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, TransformerMixin
-from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import check_is_fitted
 
-from loes import terms
-from loes.features import LayerFeatures
+from loes.checks import Layers, as_layers, as_targets, check_varying
+from loes.criteria import CRITERIA, Criterion, mean_triangle_area
+from loes.solver import RANK_TOLERANCE, Samples, Stack, open_stack
+from loes.statistics import LayerStatistics
 
-# Directions whose singular value is below this share of the centred layer's Frobenius norm are
-# rounding noise of the projections (float64) and of the features themselves (float32).
-RANK_TOLERANCE = 1e-6
-
-WEIGHTS = {
-    "paper": {"alpha": 1.0, "gamma": 0.5, "eta": 0.1},
-    "bounded": {"alpha": 0.25, "gamma": 0.25, "eta": 0.1},
-}
-
-Layers = LayerFeatures | Sequence[ArrayLike] | ArrayLike
+# A term whose spread over the candidates is this many times that of Loss has decided alone.
+DOMINANCE = 20
+TERMS = ["loss", "iso", "red", "tri"]
+PATH = ["step", "layer", *TERMS, "score", "chosen", "rank"]
 
 
-def _as_array(X: ArrayLike) -> np.ndarray:
-    if hasattr(X, "detach"):  # a tensor, perhaps on an accelerator, with a gradient or in bfloat16
-        X = X.detach().cpu()
-        X = X.float() if str(X.dtype) == "torch.bfloat16" else X
-    return np.asarray(X)
+class SelectionWarning(UserWarning):
+    """Something about a selection that its result does not show."""
 
 
-def _as_arrays(layers: Layers) -> tuple[list[np.ndarray], list[str]]:
-    """Return the layers as (n, d_l) arrays with their names, or say what is wrong with them."""
-    if isinstance(layers, LayerFeatures):
-        names, arrays = list(layers.names), list(layers.arrays)
+class TermDominanceWarning(SelectionWarning):
+    """One term of the score has overruled the Loss, the only term that looks at the target."""
+
+
+class RankWarning(SelectionWarning):
+    """Too few samples: the picks span, or fit, whatever there is."""
+
+
+def weigh(terms: pd.DataFrame, weights: Criterion) -> pd.DataFrame:
+    """Return the signed contributions to the score; NaN where a term does not enter."""
+    return pd.DataFrame(
+        {
+            "loss": terms["loss"],
+            "iso": weights.alpha * (1 - terms["iso"]),
+            "red": weights.gamma * terms["red"],
+            "tri": -weights.eta * terms["tri"],
+        }
+    )
+
+
+def candidate_terms(stack: Stack, criterion: Criterion) -> pd.DataFrame:
+    """Return the terms of Eq. 7 of every candidate that still holds something, one row each.
+
+    Indexed by layer, with the columns loss, iso, red, tri and ridge, that of the probe. Red and Tri
+    are NaN before the first pick, Loss and Tri without a target, Tri for regression.
+    """
+    moments, rows = stack.moments, {}
+    # What `whitening` drops as noise of a pick may remain in other layers: up to d directions.
+    layers = [
+        layer
+        for layer in stack.candidates
+        if stack.energy(layer)
+        > RANK_TOLERANCE**2 * stack.spectra[layer].width * stack.spectra[layer].trace
+    ]
+    losses = criterion.losses(stack, layers) if moments.n_targets else {}
+    for layer in layers:
+        loss, ridge = losses.get(layer, (np.nan, np.nan))
+        alignments = stack.alignments[layer]
+        tri = np.nan
+        if alignments and moments.counts is not None:
+            area = mean_triangle_area(stack.centroid_gram(layer))
+            tri = criterion.triangle(stack, layer, area)
+        rows[layer] = {
+            "loss": loss,
+            "iso": criterion.isotropy(stack.spectra[layer], moments.n),
+            "red": max((criterion.redundancy(stack, layer, a) for a in alignments), default=np.nan),
+            "tri": tri,
+            "ridge": ridge,
+        }
+    return pd.DataFrame.from_dict(rows, orient="index", columns=[*TERMS, "ridge"])
+
+
+def dominance(parts: pd.DataFrame) -> dict[str, object]:
+    """Say which weighted term spreads most over the candidates, and how many times Loss does.
+
+    Without a target, the ratio is that of the largest spread to the next.
+    """
+    spread = (parts.max() - parts.min()).dropna()
+    largest = spread.idxmax()
+    others = (
+        spread[["loss"]] if "loss" in spread else spread[spread > 0].drop(largest, errors="ignore")
+    )
+    if not len(others) or not spread[largest]:
+        ratio = np.nan  # one candidate, or one term only
     else:
-        if hasattr(layers, "ndim"):
-            if layers.ndim != 3:
-                raise ValueError(
-                    "one array of layers must have the shape (n, L, d); got "
-                    f"{tuple(layers.shape)}. For one layer only, pass a list: [X]."
-                )
-            layers = [layers[:, layer] for layer in range(layers.shape[1])]
-        if not isinstance(layers, Iterable) or isinstance(layers, (str, Mapping)):
-            raise TypeError(
-                "layers must be LayerFeatures, a sequence of (n, d) matrices, or one (n, L, d) "
-                f"array; got {type(layers).__name__}."
-            )
-        arrays = [_as_array(X) for X in layers]
-        names = [f"layer {layer}" for layer in range(len(arrays))]
-    if not arrays:
-        raise ValueError("there are no layers to choose from; got an empty sequence.")
-    for name, X in zip(names, arrays, strict=True):
-        if X.ndim != 2 or X.dtype.kind not in "fiu" or 0 in X.shape:
-            raise ValueError(
-                f"{name} must be a numeric (n, d) matrix with n, d >= 1; got shape {X.shape} "
-                f"of {X.dtype}."
-            )
-        if len(X) != len(arrays[0]):
-            raise ValueError(
-                f"layers must have one row a sample each; {names[0]} has {len(arrays[0])} rows "
-                f"and {name} has {len(X)}."
-            )
-        if not np.isfinite(X).all():
-            raise ValueError(
-                f"{name} holds {int((~np.isfinite(X)).sum())} NaN or infinite features; "
-                "extract it again in float32, or drop the samples concerned."
-            )
-    return arrays, names
-
-
-def _check_varying(arrays: list[np.ndarray], names: list[str]) -> None:
-    if len(arrays[0]) < 2:
-        raise ValueError("selection needs at least two samples; got 1.")
-    for name, X in zip(names, arrays, strict=True):
-        X = X.astype(np.float64)
-        if np.linalg.norm(X - X.mean(0)) <= RANK_TOLERANCE * np.linalg.norm(X):
-            raise ValueError(
-                f"{name} is constant, up to rounding, over the {len(X)} samples, so no term is "
-                "defined for it; leave it out (the usual case: an embedding layer, cls pooling)."
-            )
-
-
-def _as_targets(y: ArrayLike, n: int, task: str) -> tuple[np.ndarray, np.ndarray | None]:
-    """Return the (n, c) float targets, and the (n,) class codes when the task is classification."""
-    y = _as_array(y)
-    if y.ndim == 0 or len(y) != n:
-        raise ValueError(f"y must hold one target a sample: {n} samples, y of shape {y.shape}.")
-    if y.dtype.kind == "f" and not np.isfinite(y).all():
-        raise ValueError("y holds NaN or infinite targets; drop those samples.")
-    strange = {type(label).__name__ for label in y.flat if not isinstance(label, str)}
-    if y.dtype.kind not in "biufUO" or (y.dtype.kind == "O" and strange):
-        raise ValueError(
-            "y must hold int, bool or str class labels, or numeric targets; got "
-            f"{', '.join(sorted(strange))} in an array of {y.dtype}. Drop samples without a label "
-            "and convert the others, such as by y.astype(str)."
-        )
-    if y.ndim == 2 and y.shape[1] == 1 and (task == "classification" or y.dtype.kind != "f"):
-        raise ValueError(f"y has shape {y.shape}, one column of labels; pass y.ravel().")
-    kind = type_of_target(y)
-    if task == "auto":
-        if y.ndim == 2 and kind == "multilabel-indicator" and (y.sum(1) == 1).all():
-            raise ValueError(
-                f"y of shape {y.shape} looks one-hot; pass the class of each sample, "
-                "y.argmax(1), or say task='regression'."
-            )
-        if y.ndim == 1 and y.dtype.kind == "f" and kind != "continuous":
-            raise ValueError(
-                "y is float but holds whole numbers only, which may be classes or values; "
-                "say which with task='classification' or task='regression'."
-            )
-        task = (
-            "classification" if y.ndim == 1 and kind in ("binary", "multiclass") else "regression"
-        )
-    if task == "classification":
-        if y.ndim != 1 or kind not in ("binary", "multiclass"):
-            raise ValueError(
-                f"classification wants (n,) class labels; got {kind} targets of shape {y.shape}. "
-                "Pass the class of each sample (y.argmax(1) if y is one-hot), or say "
-                "task='regression'."
-            )
-        classes, codes = np.unique(y, return_inverse=True)
-        if len(classes) < 2:
-            raise ValueError(
-                f"y holds one class only ({str(classes[0])!r}), so there is nothing to tell apart; "
-                "pass labels of at least two classes, or y=None for label-free selection."
-            )
-        return np.eye(len(classes))[codes], codes
-    if y.dtype.kind not in "fiub" or y.ndim > 2:
-        raise ValueError(
-            f"regression wants numeric (n,) or (n, c) targets; got {y.dtype} {y.shape}. Convert "
-            "them, or say task='classification' if they are labels."
-        )
-    targets = y.astype(np.float64).reshape(n, -1)
-    if (targets == targets[0]).all(0).any():
-        raise ValueError("y has a constant target, so there is nothing to explain; leave it out.")
-    return targets, None
-
-
-def _ridge_prediction(X: np.ndarray, R: np.ndarray, ridge: float) -> np.ndarray:
-    if np.isinf(ridge):
-        return np.zeros_like(R)
-    A = X.T @ X + ridge * np.eye(X.shape[1])
-    return X @ (np.linalg.pinv(A, rcond=RANK_TOLERANCE**2, hermitian=True) @ (X.T @ R))
+        ratio = spread[largest] / others.max() if others.max() else np.inf
+    return {**spread, "decided_by": largest, "ratio": ratio}
 
 
 class LOES(TransformerMixin, BaseEstimator):
@@ -161,7 +108,8 @@ class LOES(TransformerMixin, BaseEstimator):
 
     Parameters
     ----------
-    n_layers : how many layers to pick, K.
+    n_layers : how many layers to pick, K; or ``"auto"``, to stop before the first pick whose
+        leave-one-out gain is within one standard error of nothing.
     criterion : ``"paper"``, the terms of Batra et al. (2026); or ``"bounded"``, the same four
         ideas with every term in [0, 1]: pure noise then wins only where no layer explains much.
     alpha, gamma, eta : weights of isotropy, redundancy and triangle area; None for the
@@ -169,13 +117,32 @@ class LOES(TransformerMixin, BaseEstimator):
     ridge : added to the unnormalised Gram matrix by "paper"; "bounded" chooses its own by
         leave-one-out.
     task : ``"classification"``, ``"regression"``, or ``"auto"`` to tell from `y`.
+    standardize : divide each feature by its standard deviation first. Tames layers in which a few
+        features hold all variance (massive activations), but gives up that rotating a layer
+        changes nothing.
+    include : layers to pick first, in this order, whatever their score.
+    exclude : layers never to pick.
+    triangles : ``"distinct"`` averages Tri over triples of distinct classes; ``"authors"`` expects
+        their sampling with replacement, (c - 1)(c - 2) / c^2 times as much.
+    layer_sizes : widths of the layers, to take them side by side as one (n, sum) matrix, as inside
+        a scikit-learn pipeline; None for a sequence of layers.
 
     Attributes
     ----------
     selected_ : list of int, the picked layers in the order of picking.
     path_ : DataFrame with one row a step and candidate: step (from 1), layer, loss, iso, red, tri,
-        score, chosen. A term that does not enter a score is NaN.
+        score, chosen, and rank, the dimensions that the picks before that step leave free among
+        the n - 1 of centred samples. A term that does not enter a score is NaN.
+    dominance_ : DataFrame with one row a step: the spread over the candidates of each weighted
+        term, the term with the largest, and how many times that of Loss it is.
     names_ : list of str, the names of all layers.
+
+    Warns
+    -----
+    TermDominanceWarning when isotropy, redundancy or triangle area outweighs Loss more than 20
+    times at some step; RankWarning when selection stops early since nothing is left to pick, or
+    when the in-sample Loss of "paper" has no meaning since features outnumber free dimensions.
+    Silence them with ``warnings.simplefilter("ignore", loes.SelectionWarning)``.
 
     References
     ----------
@@ -196,7 +163,7 @@ class LOES(TransformerMixin, BaseEstimator):
 
     def __init__(
         self,
-        n_layers: int = 3,
+        n_layers: int | str = 3,
         *,
         criterion: str = "paper",
         alpha: float | None = None,
@@ -204,6 +171,11 @@ class LOES(TransformerMixin, BaseEstimator):
         eta: float | None = None,
         ridge: float = 1e-3,
         task: str = "auto",
+        standardize: bool = False,
+        include: Sequence[int] = (),
+        exclude: Sequence[int] = (),
+        triangles: str = "distinct",
+        layer_sizes: Sequence[int] | None = None,
     ):
         self.n_layers = n_layers
         self.criterion = criterion
@@ -212,28 +184,11 @@ class LOES(TransformerMixin, BaseEstimator):
         self.eta = eta
         self.ridge = ridge
         self.task = task
-
-    def _check_parameters(self, n_candidates: int) -> dict[str, float]:
-        if self.criterion not in WEIGHTS:
-            raise ValueError(f"criterion must be one of {list(WEIGHTS)}; got {self.criterion!r}.")
-        if self.task not in ("auto", "classification", "regression"):
-            raise ValueError(
-                f"task must be 'auto', 'classification' or 'regression'; got {self.task!r}."
-            )
-        k = self.n_layers
-        if not isinstance(k, Integral) or isinstance(k, bool) or not 1 <= k <= n_candidates:
-            raise ValueError(
-                f"n_layers={k!r} cannot be picked from {n_candidates} layers; "
-                f"choose a whole number, 1 <= n_layers <= {n_candidates}."
-            )
-        weights = {
-            name: default if getattr(self, name) is None else getattr(self, name)
-            for name, default in WEIGHTS[self.criterion].items()
-        }
-        for name, value in {**weights, "ridge": self.ridge}.items():
-            if not isinstance(value, Real) or not (np.isfinite(value) and value >= 0):
-                raise ValueError(f"{name} must be a finite number >= 0; got {value!r}.")
-        return weights
+        self.standardize = standardize
+        self.include = include
+        self.exclude = exclude
+        self.triangles = triangles
+        self.layer_sizes = layer_sizes
 
     def fit(self, layers: Layers, y: ArrayLike | None = None) -> "LOES":
         """Pick the layers.
@@ -241,76 +196,54 @@ class LOES(TransformerMixin, BaseEstimator):
         Parameters
         ----------
         layers : LayerFeatures, a sequence of (n, d_l) arrays or tensors, or one (n, L, d) array
-            or tensor. Widths may differ between layers.
+            or tensor; with `layer_sizes`, one (n, sum of d_l) matrix. Tensors are worked on where
+            they are, on an accelerator too.
         y : (n,) class labels, or (n,) or (n, c) regression targets; None to select without a
             target, by isotropy and redundancy alone.
 
         Raises
         ------
         ValueError for features or targets that no term is defined on, and for a budget larger
-        than the number of layers. Warns and stops early when the layers picked already span
-        every direction that the others have.
+        than the number of layers.
         """
-        arrays, names = _as_arrays(layers)
-        weights = self._check_parameters(len(arrays))
-        _check_varying(arrays, names)
-        originals = [X.astype(np.float64) for X in arrays]
-        candidates = [X - X.mean(0) for X in originals]
-        scales = [np.linalg.norm(X) for X in candidates]
-        residual, codes = None, None
+        tensors, names = as_layers(layers, self.layer_sizes)
+        criterion = self._check_parameters(len(tensors))
+        if len(tensors[0]) < 2:
+            raise ValueError("selection needs at least two samples; got 1.")
+        counts = targets = None
         if y is not None:
-            targets, codes = _as_targets(y, len(arrays[0]), self.task)
-            residual = targets - targets.mean(0)
-        iso = [self._isotropy(X) for X in originals]
+            targets, counts = (
+                None if part is None else torch.from_numpy(part).to(tensors[0].device)
+                for part in as_targets(y, len(tensors[0]), self.task)
+            )
+        moments = Samples.of(tensors, targets, counts)
+        if self.standardize:
+            moments = moments.standardized()
+        return self._select(moments, criterion, names)
 
-        selected: list[int] = []
-        path = []
-        for step in range(1, self.n_layers + 1):
-            rows = []
-            for layer, X in enumerate(candidates):
-                if layer in selected or np.linalg.norm(X) <= RANK_TOLERANCE * scales[layer]:
-                    continue
-                row = {"step": step, "layer": layer, "iso": iso[layer]}
-                row["loss"] = self._loss(X, residual)[0] if residual is not None else np.nan
-                picked = [originals[j] for j in selected]
-                row["red"] = self._redundancy(originals[layer], picked) if selected else np.nan
-                row["tri"] = (
-                    self._triangle_area(X, codes) if selected and codes is not None else np.nan
-                )
-                score = [
-                    row["loss"],
-                    weights["alpha"] * (1 - row["iso"]),
-                    weights["gamma"] * row["red"],
-                    -weights["eta"] * row["tri"],
-                ]
-                rows.append({**row, "score": np.nansum(score)})
-            if not rows:
-                warnings.warn(
-                    f"selection stopped after {len(selected)} of {self.n_layers} layers: the "
-                    f"{sum(arrays[j].shape[1] for j in selected)} features already picked span "
-                    f"everything the other layers hold over n={len(arrays[0])} samples. Use more "
-                    "samples, reduce the layers by PCA, or ask for fewer layers.",
-                    stacklevel=2,
-                )
-                break
-            pick = min(rows, key=lambda row: row["score"])["layer"]
-            path += [{**row, "chosen": row["layer"] == pick} for row in rows]
-            selected.append(pick)
-            X = candidates[pick]
-            if residual is not None:
-                residual = residual - _ridge_prediction(X, residual, self._loss(X, residual)[1])
-            U, s, _ = np.linalg.svd(X, full_matrices=False)
-            Q = U[:, s > RANK_TOLERANCE * scales[pick]]
-            candidates = [X - Q @ (Q.T @ X) for X in candidates]
+    def fit_statistics(
+        self, statistics: LayerStatistics, batches: Callable[[], Iterable] | None = None
+    ) -> "LOES":
+        """Pick the layers from accumulated statistics instead of from samples.
 
-        columns = ["step", "layer", "loss", "iso", "red", "tri", "score", "chosen"]
-        self.path_ = pd.DataFrame(path, columns=columns)
-        self.selected_ = selected
-        self.names_ = names
-        self._widths = [X.shape[1] for X in arrays]
-        return self
+        Parameters
+        ----------
+        statistics : what `LayerStatistics` has gathered.
+        batches : called for a fresh iterable over the same (layers, y) batches, about once a step.
+            Leave-one-out needs them: "bounded" with a target, and ``n_layers="auto"``. Otherwise
+            they are optional, for layers so alike that their moments differ by rounding only.
 
-    def transform(self, layers: Layers) -> np.ndarray:
+        Raises
+        ------
+        ValueError as `fit`, and when leave-one-out is asked for without `batches`.
+        """
+        moments = statistics.moments(batches)
+        criterion = self._check_parameters(len(moments.means))
+        if self.standardize:
+            moments = moments.standardized()
+        return self._select(moments, criterion, statistics.names)
+
+    def transform(self, layers: Layers) -> np.ndarray | torch.Tensor:
         """Concatenate the selected layers, in the order of picking, into (n, sum of d_l).
 
         Raises
@@ -318,34 +251,145 @@ class LOES(TransformerMixin, BaseEstimator):
         ValueError when `layers` has another number of layers, or other widths, than `fit` saw.
         """
         check_is_fitted(self)
-        arrays, _ = _as_arrays(layers)
-        if len(arrays) != len(self.names_):
+        tensors, _ = as_layers(layers, self.layer_sizes)
+        if len(tensors) != len(self.names_):
             raise ValueError(
-                f"fit saw {len(self.names_)} layers; got {len(arrays)}. Pass all layers of the "
+                f"fit saw {len(self.names_)} layers; got {len(tensors)}. Pass all layers of the "
                 "same model, not the selected ones."
             )
-        widths = [X.shape[1] for X in arrays]
+        widths = [X.shape[1] for X in tensors]
         if widths != self._widths:
             raise ValueError(
                 f"fit saw layers of widths {self._widths}; got {widths}. Pass the layers of the "
                 "same model in the same order."
             )
-        return np.concatenate([arrays[layer] for layer in self.selected_], axis=1)
+        fused = torch.cat([tensors[layer] for layer in self.selected_], dim=1)
+        given = layers if hasattr(layers, "ndim") else layers[0]
+        return fused if isinstance(given, torch.Tensor) else fused.numpy()
 
-    def _loss(self, X: np.ndarray, residual: np.ndarray) -> tuple[float, float]:
-        """Return the Loss term and the ridge it was computed with."""
-        if self.criterion == "paper":
-            return terms.ridge_loss(X, residual, ridge=self.ridge), self.ridge
-        return terms.loo_loss(X, residual)
+    def get_feature_names_out(self, input_features=None) -> np.ndarray:
+        """Name the columns of `transform`: the layer's name and the position in the layer."""
+        check_is_fitted(self)
+        return np.array(
+            [f"{self.names_[l]}_{j}" for l in self.selected_ for j in range(self._widths[l])],
+            dtype=object,
+        )
 
-    def _isotropy(self, X: np.ndarray) -> float:
-        return terms.isotropy(X) if self.criterion == "paper" else terms.spectral_entropy(X)
+    def _check_parameters(self, n_candidates: int) -> Criterion:
+        """Return the criterion with its weights, or say which parameter is wrong."""
+        for name, allowed in (
+            ("criterion", list(CRITERIA)),
+            ("task", ["auto", "classification", "regression"]),
+            ("triangles", ["distinct", "authors"]),
+        ):
+            if (value := getattr(self, name)) not in allowed:
+                raise ValueError(f"{name} must be one of {allowed}; got {value!r}.")
+        forced, banned = list(self.include), list(self.exclude)
+        for name, layers in (("include", forced), ("exclude", banned)):
+            if any(l not in range(n_candidates) for l in layers) or len(set(layers)) < len(layers):
+                raise ValueError(
+                    f"{name} must hold distinct layer indices from 0 to {n_candidates - 1}; "
+                    f"got {layers}."
+                )
+        if set(forced) & set(banned):
+            raise ValueError(
+                f"layers {sorted(set(forced) & set(banned))} are in include and exclude."
+            )
+        k, largest = self.n_layers, n_candidates - len(banned)
+        smallest = max(1, len(forced))
+        whole = isinstance(k, Integral) and not isinstance(k, bool)
+        if k != "auto" and not (whole and smallest <= k <= largest):
+            raise ValueError(
+                f"n_layers={k!r} cannot be picked from {largest} layers; choose a whole number, "
+                f"{smallest} <= n_layers <= {largest}, or 'auto'."
+            )
+        given = {name: getattr(self, name) for name in ("alpha", "gamma", "eta", "ridge")}
+        given = {name: value for name, value in given.items() if value is not None}
+        for name, value in given.items():
+            if not isinstance(value, Real) or not (np.isfinite(value) and value >= 0):
+                raise ValueError(f"{name} must be a finite number >= 0; got {value!r}.")
+        return CRITERIA[self.criterion](**given, triangles=self.triangles)
 
-    def _redundancy(self, X: np.ndarray, selected: list[np.ndarray]) -> float:
-        if self.criterion == "paper":
-            return terms.redundancy(X, selected)
-        return max(terms.cka(X, Xj) for Xj in selected)
+    def _select(self, moments: Samples, criterion: Criterion, names: list[str]) -> "LOES":
+        """Run the greedy loop and keep its path."""
+        layers = [layer for layer in range(len(names)) if layer not in self.exclude]
+        stack = open_stack(moments, layers)
+        check_varying(stack.spectra, moments, names)
+        automatic = self.n_layers == "auto"
+        if automatic and not moments.n_targets:
+            raise ValueError("n_layers='auto' needs a target; pass y, or a number of layers.")
+        wanted = len(layers) if automatic else self.n_layers
+        selected, steps, decisions, empty = [], [], [], []
+        while len(selected) < wanted:
+            terms = candidate_terms(stack, criterion)
+            if terms.empty:
+                self._warn_exhausted(selected, wanted, moments)
+                break
+            parts = weigh(terms, criterion)
+            score = parts.sum(axis=1, skipna=True)
+            step, free = len(selected) + 1, moments.n - 1 - stack.rank
+            pick = int(score.idxmin()) if step > len(self.include) else self.include[step - 1]
+            if pick not in terms.index:
+                raise ValueError(
+                    f"include names {names[pick]}, which holds nothing beyond the layers before it "
+                    "in the list; leave it out."
+                )
+            stop = False
+            if automatic and step > max(1, len(self.include)):
+                fit = stack.loo([pick])[pick]
+                stop = 1 - fit.loss <= fit.error
+            chosen = (terms.index == pick) & (not stop)
+            rows = terms.assign(step=step, score=score, rank=free, chosen=chosen)
+            steps.append(rows.rename_axis("layer").reset_index()[PATH])
+            decisions.append({"step": step, **dominance(parts)})
+            if stop:
+                break
+            selected.append(pick)
+            if moments.n_targets and criterion.in_sample and free <= stack.spectra[pick].width:
+                empty.append(step)
+            if len(selected) < wanted:
+                stack = stack.pick(pick, terms.loc[pick, "ridge"])
+        self.path_ = pd.concat(steps, ignore_index=True)
+        self.dominance_ = pd.DataFrame(decisions)
+        self.selected_ = selected
+        self.names_ = list(names)
+        self._widths = [len(mean) for mean in moments.means]
+        self.n_features_in_ = sum(self._widths)
+        self._warn_decided(empty, moments)
+        return self
 
-    def _triangle_area(self, X: np.ndarray, codes: np.ndarray) -> float:
-        paper = self.criterion == "paper"
-        return (terms.triangle_area if paper else terms.triangle_share)(X, codes)
+    def _warn_exhausted(self, selected: list[int], wanted: int, moments: Samples) -> None:
+        picked = sum(len(moments.means[layer]) for layer in selected)
+        warnings.warn(
+            f"selection stopped after {len(selected)} of {wanted} layers: the {picked} features "
+            f"already picked span everything the other layers hold over n={moments.n} samples. Use "
+            "more samples, reduce the layers by PCA, or ask for fewer layers.",
+            RankWarning,
+            stacklevel=4,
+        )
+
+    def _warn_decided(self, empty: list[int], moments: Samples) -> None:
+        outweighed = self.dominance_.query("ratio > @DOMINANCE")
+        if len(outweighed):
+            said = ", ".join(
+                f"{row.decided_by} at step {row.step} ({row.ratio:.0f} times)"
+                for row in outweighed.itertuples()
+            )
+            against = "Loss" if moments.n_targets else "the other term"
+            other = ", or use criterion='bounded'" if self.criterion == "paper" else ""
+            warnings.warn(
+                f"one term decided alone: {said}. So many times does its spread over the "
+                f"candidates exceed that of {against}; see dominance_. Change the weights{other}; "
+                "to silence this: warnings.simplefilter('ignore', loes.TermDominanceWarning).",
+                TermDominanceWarning,
+                stacklevel=4,
+            )
+        if empty:
+            warnings.warn(
+                f"at step {', '.join(map(str, empty))} the picked layer has at least as many "
+                f"features as the n={moments.n} samples leave free dimensions, so that its "
+                "in-sample Loss is small whatever it holds. Use more samples, reduce the layers by "
+                "PCA, or use criterion='bounded'.",
+                RankWarning,
+                stacklevel=4,
+            )

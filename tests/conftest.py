@@ -13,7 +13,9 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from tokenizers.processors import TemplateProcessing
 from transformers import PreTrainedTokenizerFast
 
-torch.set_num_threads(2)
+torch.set_num_threads(
+    1
+)  # tiny matrices; threads that wait for a busy core made this 25 times slower
 
 # The same examples in every run: a failure is a fault of the code, not of the day.
 settings.register_profile("loes", derandomize=True, deadline=None, max_examples=30)

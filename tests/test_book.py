@@ -73,6 +73,17 @@ def test_site_makes_no_request():
     assert [match for page in pages for match in remote.findall(page.read_text())] == []
 
 
+def test_every_figure_of_the_site_is_described():
+    pages = list((ROOT / "_build/html/book").glob("*.html"))
+    if not pages:
+        pytest.skip("the site is not built: make site")
+    figures = [
+        f for page in pages for f in re.findall(r"<figure.*?</figure>", page.read_text(), re.S)
+    ]
+    assert figures
+    assert [figure for figure in figures if not re.search(r'alt="[^"]{20,}', figure)] == []
+
+
 SOURCE = """\
 # A chapter
 

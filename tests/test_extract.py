@@ -1,6 +1,7 @@
 """Features of tiny models with random weights, against one text at a time, pooled by hand."""
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from transformers import AutoModel, BartConfig, BertConfig, GPT2Config, LlamaConfig, T5Config
@@ -207,6 +208,9 @@ def test_device_is_where_the_model_runs(bert, make_tokenizer):
         ("one text", TypeError, "sequence of texts, .*; got one str"),
         (b"one text", TypeError, "sequence of texts, .*; got one bytes"),
         (None, TypeError, "sequence of texts, .*; got one NoneType"),
+        ({"text": ["a"]}, TypeError, "got one dict. Pass one of its columns"),
+        (pd.DataFrame({"text": ["a"]}), TypeError, "got one DataFrame. Pass one of its columns"),
+        ({"a", "b"}, TypeError, "sequence of texts, .*; got one set"),
         (["a", None], TypeError, "sequence of texts, .*; got NoneType in it"),
         ([["the", "cat"]], TypeError, "sequence of texts, .*; got list in it"),
         ([], ValueError, "inputs is empty; pass at least one text"),

@@ -1,7 +1,6 @@
 """LOES against a second implementation, its invariances, and what it says to bad input."""
 
 import warnings
-from itertools import combinations
 
 import numpy as np
 import pandas as pd
@@ -9,157 +8,49 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from oracle import TARGETS, assert_same_path, oracle, problem
 from scipy.stats import ortho_group
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
 
-from loes import LOES, LayerFeatures
-from loes.selection import WEIGHTS
-from loes.terms import RIDGE_GRID
+from loes import (
+    LOES,
+    LayerFeatures,
+    RankWarning,
+    TermDominanceWarning,
+    extract_layers,
+    tasks,
+    zoo,
+)
+from loes.selection import PATH
 
-COLUMNS = ["step", "layer", "loss", "iso", "red", "tri", "score", "chosen"]
 criteria = st.sampled_from(["paper", "bounded"])
+# Where a test is about something else than the balance of the terms.
+unbalanced = pytest.mark.filterwarnings("ignore::loes.TermDominanceWarning")
+no_freedom = pytest.mark.filterwarnings("ignore:at step .* in-sample:loes.RankWarning")
 both_criteria = pytest.mark.parametrize("criterion", ["paper", "bounded"])
 seeds = st.integers(0, 10**6)
-
-
-def problem(seed, widths=(3, 5, 4, 2), n=40, target="classes", rank=None):
-    """Layers that share some of their variance, off the origin, and a target they explain."""
-    rng = np.random.default_rng(seed)
-    common = rng.normal(size=(n, 3))
-    layers = []
-    for d in widths:
-        X = common @ rng.normal(size=(3, d)) + rng.normal(size=(n, d)) * np.geomspace(2, 0.5, d)
-        if rank:
-            X = X[:, :rank] @ rng.normal(size=(rank, d))
-        layers.append(X + rng.normal(size=d))
-    signal = common + 0.5 * rng.normal(size=(n, 3))
-    y = {
-        "classes": signal.argmax(1),
-        "two classes": np.where(signal[:, 0] > 0, "yes", "no"),
-        "values": signal[:, 0],
-        "several values": signal,
-        "none": None,
-    }[target]
-    return layers, y
-
-
-def area(p, q, r):
-    """Half the product of the singular values of two edges; the zero row is for d = 1."""
-    edges = np.pad(np.stack([q - p, r - p], axis=1), ((0, 1), (0, 0)))
-    return np.prod(np.linalg.svd(edges, compute_uv=False)) / 2
-
-
-def oracle(layers, y, criterion, n_layers, ridge=1e-3):
-    """LOES anew at every step: candidates are regressed jointly on all layers picked so far."""
-    paper, n = criterion == "paper", len(layers[0])
-    alpha, gamma, eta = WEIGHTS[criterion].values()
-    H = np.eye(n) - 1 / n
-    kernels = [X @ X.T if paper else H @ X @ X.T @ H for X in layers]
-    residual, labels = None, None
-    if y is not None:
-        labels = y if y.dtype.kind in "iU" else None
-        targets = pd.get_dummies(y).to_numpy(float) if labels is not None else y.reshape(n, -1)
-        residual = H @ targets
-
-    def hats(X):
-        """Yield the hat matrix of each ridge probe, by its kernel; the authors' has one ridge."""
-        K = X @ X.T
-        for multiple in RIDGE_GRID if not paper else [None]:
-            penalty = ridge if paper else multiple * np.trace(K) / min(X.shape)
-            bounded = K if np.isfinite(penalty) else 0 * K
-            penalty = penalty if np.isfinite(penalty) else 1.0
-            yield 1 / n + np.linalg.solve(K + penalty * np.eye(n), bounded)
-
-    def probe(X):
-        """Return the loss and the fitted values of the best probe."""
-        fits = []
-        for hat in hats(X):
-            error = residual - hat @ residual
-            if paper:
-                loss = np.mean(error**2)
-            else:
-                left_out = np.sum((error / (1 - np.diag(hat))[:, None]) ** 2)
-                loss = left_out / np.sum((residual * n / (n - 1)) ** 2)
-            fits.append((loss, hat @ residual))
-        return min(fits, key=lambda fit: fit[0])
-
-    selected, rows = [], []
-    for step in range(1, n_layers + 1):
-        fits = {}
-        for layer in set(range(len(layers))) - set(selected):
-            X = layers[layer] - layers[layer].mean(0)
-            variances = np.linalg.svd(X, compute_uv=False) ** 2 / n
-            d = X.shape[1]
-            variances = np.pad(variances, (0, d - len(variances)))
-            if paper:
-                iso = variances.mean() / (variances.std() + 1e-6)
-            else:
-                iso = -np.log(np.sum((variances / variances.sum()) ** 2)) / np.log(d)
-            loss, red, tri = np.nan, np.nan, np.nan
-            if selected:
-                S = H @ np.concatenate([layers[j] for j in selected], axis=1)
-                X = X - S @ np.linalg.lstsq(S, X, rcond=1e-9)[0]
-                if paper:
-                    red = max(
-                        np.sqrt(
-                            np.sum(kernels[layer] * kernels[j])
-                            / (np.trace(kernels[layer]) * np.trace(kernels[j]))
-                        )
-                        for j in selected
-                    )
-                else:
-                    vectors = [K.ravel() / np.linalg.norm(K) for K in kernels]
-                    red = max(vectors[layer] @ vectors[j] for j in selected)
-            if residual is not None:
-                loss, fits[layer] = probe(X)
-            if selected and labels is not None:
-                centroids = pd.DataFrame(X).groupby(labels).mean().to_numpy()
-                areas = [area(*corners) for corners in combinations(centroids, 3)]
-                tri = np.mean(areas) if areas else 0.0
-                if not paper:
-                    c = len(centroids)
-                    tri /= np.sqrt(0.75) * c / (c - 1) * np.trace(np.cov(X.T, bias=True))
-            score = alpha * (1 - iso)
-            score += 0 if np.isnan(loss) else loss
-            score += 0 if np.isnan(red) else gamma * red
-            score -= 0 if np.isnan(tri) else eta * tri
-            rows.append([step, layer, loss, iso, red, tri, score])
-        step_rows = [row for row in rows if row[0] == step]
-        pick = min(step_rows, key=lambda row: row[-1])[1]
-        for row in step_rows:
-            row.append(row[1] == pick)
-        selected.append(pick)
-        if residual is not None:
-            residual = residual - fits[pick]
-    return selected, pd.DataFrame(rows, columns=COLUMNS)
-
-
-def assert_same_path(path, expected, rtol=1e-8):
-    order = ["step", "layer"]
-    pd.testing.assert_frame_equal(
-        path.sort_values(order, ignore_index=True),
-        expected.sort_values(order, ignore_index=True),
-        check_dtype=False,
-        rtol=rtol,
-        atol=1e-10,
-    )
 
 
 # The second implementation
 
 
+@unbalanced
 @both_criteria
-@pytest.mark.parametrize("target", ["classes", "two classes", "values", "several values", "none"])
+@pytest.mark.parametrize("target", TARGETS)
 def test_path_is_that_of_the_oracle(criterion, target):
     layers, y = problem(0, target=target)
     model = LOES(3, criterion=criterion).fit(layers, y)
     selected, path = oracle(layers, y, criterion, 3)
-    assert list(model.path_.columns) == COLUMNS
+    assert list(model.path_.columns) == PATH
     assert_same_path(model.path_, path)
     assert model.selected_ == selected
 
 
+@unbalanced
 @given(
     seeds,
     criteria,
@@ -175,6 +66,8 @@ def test_path_is_that_of_the_oracle_on_any_problem(seed, criterion, widths, n, t
     assert_same_path(model.path_, path)
 
 
+@unbalanced
+@no_freedom
 @both_criteria
 def test_path_is_that_of_the_oracle_with_fewer_samples_than_features(criterion):
     layers, y = problem(1, widths=(30, 40, 30, 35), n=25, rank=5)
@@ -184,6 +77,7 @@ def test_path_is_that_of_the_oracle_with_fewer_samples_than_features(criterion):
     assert_same_path(model.path_, path)
 
 
+@unbalanced
 @pytest.mark.parametrize("ridge", [1e-2, 1.0, 100.0])
 def test_ridge_is_the_probes(ridge):
     layers, y = problem(2)
@@ -191,6 +85,7 @@ def test_ridge_is_the_probes(ridge):
     assert_same_path(path, oracle(layers, y, "paper", 3, ridge=ridge)[1])
 
 
+@unbalanced
 def test_stages_without_ridge_are_the_joint_fit():
     """Frisch, Waugh and Lovell: what is left after stage k is what the joint fit leaves."""
     layers, y = problem(3, widths=(3, 4, 2), n=60, target="several values")
@@ -229,6 +124,7 @@ def test_layers_of_one_feature_are_forward_selection():
 # Invariances
 
 
+@unbalanced
 @given(seeds, criteria)
 def test_order_of_samples_layers_and_classes_does_not_matter(seed, criterion):
     layers, y = problem(seed)
@@ -248,6 +144,7 @@ def test_order_of_samples_layers_and_classes_does_not_matter(seed, criterion):
     assert_same_path(moved.path_.assign(layer=order[moved.path_.layer]), model.path_)
 
 
+@unbalanced
 @given(seeds, criteria)
 def test_rotating_a_layer_does_not_matter(seed, criterion):
     layers, y = problem(seed)
@@ -256,6 +153,7 @@ def test_rotating_a_layer_does_not_matter(seed, criterion):
     assert_same_path(LOES(3, criterion=criterion).fit(rotated, y).path_, path, rtol=1e-7)
 
 
+@unbalanced
 @given(seeds, st.floats(0.01, 100), st.sampled_from(["classes", "values"]))
 def test_bounded_terms_are_shares_free_of_units(seed, scale, target):
     layers, y = problem(seed, target=target)
@@ -267,6 +165,7 @@ def test_bounded_terms_are_shares_free_of_units(seed, scale, target):
     assert_same_path(LOES(3, criterion="bounded").fit(moved, y).path_, path, rtol=1e-6)
 
 
+@unbalanced
 def test_paper_terms_have_units():
     layers, y = problem(0)
     layers_in_mm = [1000 * X for X in layers]
@@ -286,6 +185,7 @@ def with_noise(signal):
     return [*layers, rng.normal(size=(400, 24))], y
 
 
+@unbalanced
 def test_a_layer_of_noise_wins_the_paper_criterion_and_not_the_bounded_one():
     layers, y = with_noise(signal=5)
     assert LOES(1).fit(layers, y).selected_ == [3]
@@ -304,6 +204,7 @@ def test_a_layer_of_noise_wins_the_bounded_criterion_where_little_is_explained()
     assert LOES(1, criterion="bounded", alpha=0).fit(layers, y).selected_ != [3]
 
 
+@unbalanced
 @both_criteria
 def test_weights_weigh_their_term(criterion):
     layers, y = problem(0)
@@ -318,6 +219,7 @@ def test_weights_weigh_their_term(criterion):
 # What enters and what comes out
 
 
+@unbalanced
 @both_criteria
 def test_path_holds_one_row_a_step_and_candidate(criterion):
     layers, y = problem(0)
@@ -333,6 +235,7 @@ def test_path_holds_one_row_a_step_and_candidate(criterion):
     assert (model.path_.tri.isna() == is_first).all()
 
 
+@unbalanced
 @pytest.mark.parametrize(
     ("target", "empty"), [("values", ["tri"]), ("none", ["loss", "tri"]), ("classes", [])]
 )
@@ -343,12 +246,14 @@ def test_terms_without_a_meaning_are_nan(target, empty):
     assert [name for name in ("loss", "iso", "red", "tri") if late[name].isna().all()] == empty
 
 
+@unbalanced
 def test_two_classes_have_no_triangles():
     layers, y = problem(0, target="two classes")
     late = LOES(2).fit(layers, y).path_.query("step == 2")
     assert (late.tri == 0).all()
 
 
+@unbalanced
 @both_criteria
 def test_transform_concatenates_the_selected_layers(criterion):
     layers, y = problem(0)
@@ -359,6 +264,7 @@ def test_transform_concatenates_the_selected_layers(criterion):
     assert model.transform(unseen).shape == (7, Z.shape[1])
 
 
+@unbalanced
 @pytest.mark.parametrize(
     "form",
     [
@@ -382,6 +288,7 @@ def test_any_form_of_the_same_layers_gives_the_same(form):
     np.testing.assert_array_equal(model.transform(form(X)), expected.transform(X))
 
 
+@unbalanced
 @pytest.mark.parametrize(
     "form",
     [
@@ -397,12 +304,14 @@ def test_any_form_of_the_same_labels_gives_the_same(form):
     pd.testing.assert_frame_equal(LOES(2).fit(layers, form(y)).path_, LOES(2).fit(layers, y).path_)
 
 
+@unbalanced
 def test_booleans_are_two_classes():
     layers, y = problem(0)
     late = LOES(2).fit(layers, y == 0).path_.query("step == 2")
     assert (late.tri == 0).all()
 
 
+@unbalanced
 def test_task_settles_what_whole_numbers_in_float_are():
     layers, y = problem(0)
     classes = LOES(2, task="classification").fit(layers, y.astype(float)).path_
@@ -410,12 +319,14 @@ def test_task_settles_what_whole_numbers_in_float_are():
     assert LOES(2, task="regression").fit(layers, y.astype(float)).path_.tri.isna().all()
 
 
+@unbalanced
 def test_names_are_those_of_the_features():
     layers, y = problem(0)
     features = LayerFeatures(["embedding", "layer1", "layer2", "layer3"], layers)
     assert LOES(1).fit(features, y).names_ == features.names
 
 
+@unbalanced
 def test_fit_leaves_its_input_alone():
     layers, y = problem(0)
     before = [X.copy() for X in layers]
@@ -437,6 +348,7 @@ def test_estimator_follows_scikit_learn():
 # Exhaustion
 
 
+@unbalanced
 @both_criteria
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_a_copy_of_a_layer_is_not_picked_with_it(criterion, dtype):
@@ -446,20 +358,24 @@ def test_a_copy_of_a_layer_is_not_picked_with_it(criterion, dtype):
     candidates = [first, first.copy(), 100 * rotated, second]
     model = LOES(2, criterion=criterion).fit(candidates, y)
     assert sorted(min(j, 3) // 3 for j in model.selected_) == [0, 1]
-    with pytest.warns(UserWarning, match=r"stopped after 2 of 3 layers: the 12 features .* n=50"):
+    with pytest.warns(RankWarning, match=r"stopped after 2 of 3 layers: the 12 features .* n=50"):
         model = LOES(3, criterion=criterion).fit(candidates, y)
     assert len(model.selected_) == 2
 
 
+@unbalanced
+@no_freedom
 @both_criteria
 def test_selection_stops_when_the_samples_are_exhausted(criterion):
     rng = np.random.default_rng(0)
     layers = [rng.normal(size=(30, 20)) for _ in range(4)]
     y = np.arange(30) % 3
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        LOES(2, criterion=criterion).fit(layers, y)
-    with pytest.warns(UserWarning, match=r"Use more samples, reduce .* or ask for fewer layers"):
+    LOES(2, criterion=criterion).fit(layers, y)
+    with pytest.warns(
+        RankWarning,
+        match=r"stopped after 2 of 4 layers: the 40 features .* n=30 .*Use more samples, reduce "
+        "the layers by PCA, or ask for fewer layers",
+    ):
         model = LOES(4, criterion=criterion).fit(layers, y)
     assert len(model.selected_) == 2
     assert model.path_.step.max() == 2
@@ -564,6 +480,7 @@ def test_bad_budget_is_refused(value):
         LOES(value).fit(LAYERS, Y)
 
 
+@unbalanced
 def test_budget_may_be_a_numpy_integer():
     assert len(LOES(np.int64(2)).fit(LAYERS, Y).selected_) == 2
 
@@ -579,10 +496,11 @@ def test_bad_weight_is_refused(name, value, criterion):
 def test_unknown_criterion_and_task_are_refused():
     with pytest.raises(ValueError, match=r"criterion .* \['paper', 'bounded'\]; got 'Paper'"):
         LOES(1, criterion="Paper").fit(LAYERS, Y)
-    with pytest.raises(ValueError, match=r"task must be 'auto', .*; got 'ranking'"):
+    with pytest.raises(ValueError, match=r"task must be one of \['auto', .*; got 'ranking'"):
         LOES(1, task="ranking").fit(LAYERS, Y)
 
 
+@unbalanced
 def test_transform_wants_the_layers_that_fit_saw():
     model = LOES(2)
     with pytest.raises(NotFittedError, match="not fitted"):
@@ -618,3 +536,317 @@ def test_take_keeps_layers_and_picks_samples(samples):
 def test_features_want_one_name_a_layer():
     with pytest.raises(ValueError, match="got 1 names for 4 arrays"):
         LayerFeatures(["a"], LAYERS)
+
+
+# Rank
+
+
+@unbalanced
+@both_criteria
+def test_path_tells_the_dimensions_that_are_left(criterion):
+    """n - 1 for the centred samples, less what the picks span: 3, once each, for the copy too."""
+    rng = np.random.default_rng(0)
+    layers = [rng.normal(size=(30, d)) for d in (4, 6, 5)]
+    layers[1] = layers[1][:, :3] @ rng.normal(size=(3, 6))
+    model = LOES(3, criterion=criterion, include=[0, 1, 2]).fit(layers, np.arange(30) % 3)
+    assert model.path_.groupby("step")["rank"].unique().tolist() == [29, 25, 22]
+
+
+@unbalanced
+@pytest.mark.parametrize(("criterion", "says"), [("paper", True), ("bounded", False)])
+def test_an_empty_loss_is_said(criterion, says):
+    rng = np.random.default_rng(0)
+    layers, y = [rng.normal(size=(30, 12)) for _ in range(4)], np.arange(30) % 3
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", RankWarning)
+        LOES(2, criterion=criterion).fit(layers, y)  # 29 and 17 dimensions are free
+        assert not caught
+        LOES(3, criterion=criterion).fit(layers, y)  # 5
+    said = [str(warning.message) for warning in caught if warning.category is RankWarning]
+    assert len(said) == says
+    if says:
+        assert "at step 3 the picked layer has at least as many features as the n=30" in said[0]
+
+
+def test_constant_layers_may_be_excluded():
+    layers, y = problem(0)
+    model = LOES(1, criterion="bounded", exclude=[1]).fit([layers[0], np.ones((40, 2))], y)
+    assert model.selected_ == [0]
+
+
+@unbalanced
+@both_criteria
+def test_a_class_may_have_one_sample(criterion):
+    layers, y = problem(0)
+    y = y.copy()
+    y[0] = 3
+    selected, path = oracle(layers, y, criterion, 3)
+    model = LOES(3, criterion=criterion).fit(layers, y)
+    assert_same_path(model.path_, path)
+    assert model.selected_ == selected
+
+
+@unbalanced
+@pytest.mark.parametrize("criterion", ["paper", "bounded"])
+def test_triangles_of_the_authors_are_fewer(criterion):
+    layers, y = problem(0)
+    y = y + 3 * (np.arange(40) % 2)  # six classes
+    distinct, authors = (
+        LOES(2, criterion=criterion, triangles=name, include=[0]).fit(layers, y).path_.tri
+        for name in ("distinct", "authors")
+    )
+    assert authors.dropna().to_numpy() == pytest.approx(5 * 4 / 36 * distinct.dropna().to_numpy())
+
+
+@unbalanced
+@given(seeds, st.tuples(*[st.floats(0.01, 100)] * 4))
+def test_bounded_is_free_of_the_scale_of_each_layer(seed, scales):
+    layers, y = problem(seed)
+    path = LOES(3, criterion="bounded").fit(layers, y).path_
+    scaled = [scale * X for scale, X in zip(scales, layers, strict=True)]
+    assert_same_path(LOES(3, criterion="bounded").fit(scaled, y).path_, path)
+
+
+# One term that decides alone
+
+
+def spread_out(iso, n=200):
+    """Two layers that explain the classes alike, as isotropic as `iso` has it; two that differ."""
+    rng = np.random.default_rng(0)
+    y = np.arange(n) % 3
+    noise = [np.linalg.qr(rng.normal(size=(n, 6)))[0] for _ in range(3)]
+    return [np.eye(3, 6)[y] * 0.1 + noise[0] * np.geomspace(1, iso, 6), noise[1], noise[2]], y
+
+
+def test_a_term_that_outweighs_the_loss_is_said_with_a_way_out():
+    layers, y = spread_out(iso=1e-3)
+    said = (
+        r"one term decided alone: iso at step 1 \(\d+ times\).* exceed that of Loss; see "
+        r"dominance_.*criterion='bounded'.*simplefilter\('ignore', loes.TermDominanceWarning\)"
+    )
+    with pytest.warns(TermDominanceWarning, match=said) as caught:
+        model = LOES(1).fit(layers, y)
+    assert caught[0].filename == __file__
+    row = model.dominance_.loc[0]
+    parts = model.path_.assign(iso=1 - model.path_.iso)[["loss", "iso"]]
+    spread = parts.max() - parts.min()
+    assert list(model.dominance_) == ["step", "loss", "iso", "decided_by", "ratio"]
+    assert (row.step, row.decided_by) == (1, "iso")
+    assert row.ratio == pytest.approx(spread.iso / spread.loss)
+    assert f"({row.ratio:.0f} times)" in str(caught[0].message)
+
+
+@pytest.mark.parametrize("ratio", [19, 21])
+def test_twenty_times_the_spread_of_the_loss_is_too_much(ratio):
+    layers, y = problem(0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        spread = LOES(1).fit(layers, y).dominance_.loc[0]
+    alpha = ratio * spread.loss / spread.iso
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        model = LOES(1, alpha=alpha).fit(layers, y)
+    assert model.dominance_.ratio[0] == pytest.approx(ratio)
+    assert [w.category for w in caught] == [TermDominanceWarning] * (ratio > 20)
+
+
+def test_without_a_target_the_other_term_is_what_counts():
+    layers, _ = problem(0)
+    with pytest.warns(TermDominanceWarning, match=r"iso at step 2 .*exceed that of the other term"):
+        model = LOES(2, gamma=1e-3).fit(layers)
+    assert list(model.dominance_) == ["step", "iso", "decided_by", "ratio", "red"]
+    assert np.isnan(model.dominance_.ratio[0])  # Iso is alone at step 1
+    LOES(2, criterion="bounded").fit(layers)
+
+
+# A layer of noise
+
+
+@pytest.mark.filterwarnings("ignore::loes.SelectionWarning")
+@pytest.mark.parametrize("n", [300, 60])
+@pytest.mark.parametrize("seed", range(3))
+def test_noise_does_not_win_the_bounded_criterion_whatever_n_and_d(n, seed):
+    rng = np.random.default_rng(seed)
+    d, y = 100, np.arange(n) % 4
+    steep = np.geomspace(1, 0.01, d)
+    layers = [
+        3 * rng.normal(size=(4, d))[y] * steep + rng.normal(size=(n, d)) * steep for _ in range(3)
+    ]
+    layers.append(rng.normal(size=(n, d)))
+    assert LOES(1, criterion="bounded").fit(layers, y).selected_ != [3]
+    assert LOES(1).fit(layers, y).selected_ == [3]
+
+
+@pytest.fixture(scope="module")
+def newsgroups():
+    task = tasks.load("20newsgroups", per_class=12)
+    model, tokenizer = zoo.load("minilm")
+    texts = [task.inputs[i] for i in task.train]
+    return extract_layers(model, texts, tokenizer=tokenizer), task.labels[task.train]
+
+
+@pytest.mark.filterwarnings("ignore::loes.SelectionWarning")
+def test_noise_beside_the_layers_of_a_model(newsgroups):
+    """What the paper's criterion does with it is the reason for the bounded one."""
+    layers, y = newsgroups
+    noise = np.random.default_rng(0).normal(size=layers[0].shape).astype(np.float32)
+    candidates = [*layers, noise]
+    assert LOES(1).fit(candidates, y).selected_ == [len(layers)]
+    assert LOES(3, criterion="bounded").fit(candidates, y).selected_[0] != len(layers)
+
+
+# Parameters of the selection
+
+
+@unbalanced
+@both_criteria
+def test_included_layers_come_first_and_excluded_ones_never(criterion):
+    layers, y = problem(0)
+    model = LOES(3, criterion=criterion, include=[3, 0], exclude=[1]).fit(layers, y)
+    assert model.selected_ == [3, 0, 2]
+    _, path = oracle(layers, y, criterion, 3, order=[3, 0, 2])
+    assert_same_path(model.path_, path[path.layer != 1])
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        (dict(include=[4]), r"include must hold distinct .* from 0 to 3; got \[4\]"),
+        (dict(include=[-1]), "include must hold distinct"),
+        (dict(include=[1, 1]), r"include must hold distinct .*; got \[1, 1\]"),
+        (dict(exclude=["a"]), "exclude must hold distinct"),
+        (dict(include=[1, 2], exclude=[0, 2]), r"layers \[2\] are in include and exclude"),
+        (dict(exclude=[0, 1, 2]), "n_layers=2 .* 1 layers; .* 1 <= n_layers <= 1"),
+        (dict(include=[0, 1, 2]), "n_layers=2 .* 3 <= n_layers <= 4"),
+        (dict(triangles="all"), r"triangles must be one of \['distinct', 'authors'\]; got 'all'"),
+    ],
+)
+def test_bad_choices_are_refused(parameters, message):
+    with pytest.raises(ValueError, match=message):
+        LOES(2, **parameters).fit(LAYERS, Y)
+
+
+@unbalanced
+def test_including_a_layer_that_holds_nothing_new_is_refused():
+    with pytest.raises(ValueError, match="include names layer 1, which holds nothing beyond"):
+        LOES(3, include=[0, 1]).fit([LAYERS[0], 2 * LAYERS[0], LAYERS[2]], Y)
+
+
+def planted(k, n=400):
+    """Six layers, the first k of which explain a class each, alike; the others nothing."""
+    rng = np.random.default_rng(k)
+    values = rng.normal(size=(n, k))
+    layers = [rng.normal(size=(n, 4)) for _ in range(6)]
+    for l in range(k):
+        layers[l][:, 0] = values[:, l] + 0.3 * rng.normal(size=n)
+    return layers, values.sum(1)
+
+
+@unbalanced
+@both_criteria
+@pytest.mark.parametrize("k", [1, 2, 4])
+def test_automatic_number_of_layers_is_the_planted_one(k, criterion):
+    layers, y = planted(k)
+    model = LOES("auto", criterion=criterion, alpha=0).fit(layers, y)
+    assert sorted(model.selected_) == list(range(k))
+    assert model.path_.step.max() == k + 1  # the step that gained nothing is in the path
+    assert model.path_.chosen.sum() == k
+    forced = LOES("auto", criterion=criterion, alpha=0, include=[5, 4]).fit(layers, y)
+    assert len(forced.selected_) == k + 2
+
+
+def test_automatic_number_of_layers_wants_a_target():
+    with pytest.raises(ValueError, match="n_layers='auto' needs a target; pass y, or a number"):
+        LOES("auto").fit(LAYERS)
+
+
+@unbalanced
+@both_criteria
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_standardizing_is_fitting_standard_scores(criterion, dtype):
+    layers, y = problem(0)
+    layers[0] = (layers[0] * np.geomspace(0.01, 100, 3)).astype(dtype)
+    layers[1] = np.c_[layers[1], np.full(40, 0.1)].astype(dtype)  # a feature that does not vary
+    scores = [(X - X.mean(0)) / X.std(0) for X in map(np.float64, (layers[0], layers[1][:, :5]))]
+    scores.append(np.zeros((40, 1)))
+    scores = [scores[0], np.hstack(scores[1:]), *((X - X.mean(0)) / X.std(0) for X in layers[2:])]
+    path = LOES(3, criterion=criterion, standardize=True).fit(layers, y).path_
+    expected = LOES(3, criterion=criterion).fit(scores, y).path_
+    assert_same_path(path, expected, rtol=1e-8 if dtype == np.float64 else 1e-5)
+
+
+# scikit-learn
+
+
+@pytest.fixture
+def matrix():
+    layers, y = problem(0, n=80)
+    return np.hstack(layers), y, [X.shape[1] for X in layers]
+
+
+@unbalanced
+def test_selector_works_in_a_pipeline_and_a_grid_search(matrix):
+    X, y, sizes = matrix
+    steps = make_pipeline(LOES(2, layer_sizes=sizes), LogisticRegression(max_iter=1000))
+    grid = [
+        {"loes__n_layers": [1, 3]},
+        {"loes__alpha": [0, 0.5], "loes__criterion": ["paper", "bounded"]},
+    ]
+    search = GridSearchCV(steps, grid, cv=2, error_score="raise").fit(X, y)
+    assert search.best_score_ > 0.6
+    best = search.best_estimator_
+    assert best[0].selected_ == clone(best[0]).fit(X, y).selected_
+    assert len(best[0].selected_) == search.best_params_.get("loes__n_layers", 2)
+
+
+@unbalanced
+@both_criteria
+def test_one_matrix_of_layers_side_by_side_is_the_layers(matrix, criterion):
+    X, y, sizes = matrix
+    layers = np.split(X, np.cumsum(sizes)[:-1], axis=1)
+    model = LOES(2, criterion=criterion, layer_sizes=sizes)
+    Z = model.fit_transform(X, y)
+    plain = LOES(2, criterion=criterion).fit(layers, y)
+    assert_same_path(model.path_, plain.path_)
+    np.testing.assert_array_equal(Z, plain.transform(layers))
+    assert model.n_features_in_ == X.shape[1]
+    names = [f"layer {l}_{j}" for l in model.selected_ for j in range(sizes[l])]
+    assert model.get_feature_names_out().tolist() == names
+    frame = model.set_output(transform="pandas").transform(X)
+    assert isinstance(frame, pd.DataFrame)
+    assert frame.columns.tolist() == names
+    np.testing.assert_array_equal(frame, Z)
+
+
+@pytest.mark.parametrize("X", [np.ones((40, 13)), np.ones((40, 14, 1))])
+def test_other_widths_than_the_layer_sizes_are_refused(X):
+    with pytest.raises(ValueError, match=r"layer_sizes=\[3, 5, 4, 2\] wants one \(n, 14\) matrix"):
+        LOES(1, layer_sizes=[3, 5, 4, 2]).fit(X, Y)
+
+
+# Types and devices
+
+
+@pytest.fixture(params=["cpu", "cuda"])
+def device(request):
+    if request.param == "cuda" and not torch.cuda.is_available():
+        pytest.skip("no CUDA device here")
+    return request.param
+
+
+@unbalanced
+def test_tensors_come_back_as_tensors_where_they_were(device):
+    tensors = [torch.tensor(X, device=device) for X in LAYERS]
+    for form in (tensors, torch.stack([tensors[0]] * 4, dim=1)):
+        Z = LOES(1).fit_transform(form, Y)
+        assert isinstance(Z, torch.Tensor)
+        assert Z.device.type == device
+    assert isinstance(LOES(2).fit(LAYERS, Y).transform(LAYERS), np.ndarray)
+
+
+@unbalanced
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.int32, torch.int8])
+def test_any_numeric_type_is_worked_on_as_its_numbers(dtype, device):
+    tensors = [torch.tensor(10 * X).to(dtype) for X in LAYERS]
+    _, path = oracle([X.double().numpy() for X in tensors], Y, "paper", 3)
+    assert_same_path(LOES(3).fit([X.to(device) for X in tensors], Y).path_, path)

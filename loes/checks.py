@@ -1,0 +1,170 @@
+"""What comes in: layers as tensors, targets as columns, or a message that says what is wrong."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import accumulate
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike
+from sklearn.utils.multiclass import type_of_target
+
+from loes.features import LayerFeatures
+from loes.solver import Samples, Spectrum
+
+# Variation below this share of a layer's norm is rounding noise.
+CONSTANT = 1e-6
+
+Layers = LayerFeatures | Sequence[ArrayLike | torch.Tensor] | ArrayLike | torch.Tensor
+
+
+def as_numpy(X: ArrayLike | torch.Tensor) -> np.ndarray:
+    """Return an array, also of a tensor on an accelerator, with a gradient or in bfloat16."""
+    if isinstance(X, torch.Tensor):
+        X = X.detach().cpu()
+        X = X.float() if X.dtype == torch.bfloat16 else X
+    return np.asarray(X)
+
+
+def _as_tensor(X: ArrayLike | torch.Tensor, name: str) -> torch.Tensor:
+    """Return a layer as a float32 or float64 tensor, where it is."""
+    if not isinstance(X, torch.Tensor):
+        X = np.asarray(X)
+        if X.dtype.kind in "fiu":
+            dtype = np.float32 if X.dtype in (np.float16, np.float32) else np.float64
+            X = torch.from_numpy(np.require(X, dtype, ["C", "W"]))
+    if X.ndim != 2 or 0 in X.shape or not isinstance(X, torch.Tensor) or X.is_complex():
+        raise ValueError(
+            f"{name} must be a numeric (n, d) matrix with n, d >= 1; got shape {tuple(X.shape)} "
+            f"of {X.dtype}."
+        )
+    X = X.detach()
+    if X.dtype not in (torch.float32, torch.float64):
+        X = X.to(torch.float32 if X.is_floating_point() else torch.float64)
+    return X
+
+
+def as_layers(
+    layers: Layers, sizes: Sequence[int] | None = None
+) -> tuple[list[torch.Tensor], list[str]]:
+    """Return the layers as (n, d_l) tensors with their names, or say what is wrong with them.
+
+    With `sizes`, `layers` is one (n, sum of sizes) matrix of layers side by side.
+    """
+    names = list(layers.names) if isinstance(layers, LayerFeatures) else None
+    if sizes is not None:
+        layers = layers if isinstance(layers, torch.Tensor) else np.asarray(layers)
+        if layers.ndim != 2 or layers.shape[1] != sum(sizes):
+            raise ValueError(
+                f"layer_sizes={list(sizes)} wants one (n, {sum(sizes)}) matrix; got "
+                f"{tuple(layers.shape)}."
+            )
+        layers = [layers[:, end - d : end] for d, end in zip(sizes, accumulate(sizes), strict=True)]
+    elif hasattr(layers, "ndim"):
+        if layers.ndim != 3:
+            raise ValueError(
+                "one array of layers must have the shape (n, L, d); got "
+                f"{tuple(layers.shape)}. For one layer only, pass a list: [X]."
+            )
+        layers = [layers[:, layer] for layer in range(layers.shape[1])]
+    if not isinstance(layers, Iterable) or isinstance(layers, (str, Mapping)):
+        raise TypeError(
+            "layers must be LayerFeatures, a sequence of (n, d) matrices, or one (n, L, d) "
+            f"array; got {type(layers).__name__}."
+        )
+    layers = list(layers)
+    names = names or [f"layer {layer}" for layer in range(len(layers))]
+    if not layers:
+        raise ValueError("there are no layers to choose from; got an empty sequence.")
+    tensors = [_as_tensor(X, name) for X, name in zip(layers, names, strict=True)]
+    for name, X in zip(names, tensors, strict=True):
+        if len(X) != len(tensors[0]):
+            raise ValueError(
+                f"layers must have one row a sample each; {names[0]} has {len(tensors[0])} rows "
+                f"and {name} has {len(X)}."
+            )
+        if X.device != tensors[0].device:
+            raise ValueError(
+                f"layers must be on one device; {names[0]} is on {tensors[0].device} and {name} "
+                f"on {X.device}. Move them with .to(device)."
+            )
+        if not X.isfinite().all():
+            raise ValueError(
+                f"{name} holds {int((~X.isfinite()).sum())} NaN or infinite features; "
+                "extract it again in float32, or drop the samples concerned."
+            )
+    return tensors, names
+
+
+def check_varying(spectra: Mapping[int, Spectrum], moments: Samples, names: list[str]) -> None:
+    """Refuse a layer that is the same for all samples, up to rounding."""
+    for layer, spectrum in spectra.items():
+        mean_energy = moments.n * float(moments.means[layer].square().sum())
+        if spectrum.trace <= CONSTANT**2 * (spectrum.trace + mean_energy):
+            raise ValueError(
+                f"{names[layer]} is constant, up to rounding, over the {moments.n} samples, so no "
+                "term is defined for it; leave it out (the usual case: an embedding layer under "
+                "cls pooling)."
+            )
+
+
+def as_task(y: ArrayLike, n: int, task: str) -> tuple[np.ndarray, str]:
+    """Return (n,) labels and "classification", or (n, c) float targets and "regression"."""
+    y = as_numpy(y)
+    if y.ndim == 0 or len(y) != n:
+        raise ValueError(f"y must hold one target a sample: {n} samples, y of shape {y.shape}.")
+    if y.dtype.kind == "f" and not np.isfinite(y).all():
+        raise ValueError("y holds NaN or infinite targets; drop those samples.")
+    strange = {type(label).__name__ for label in y.flat if not isinstance(label, str)}
+    if y.dtype.kind not in "biufUO" or (y.dtype.kind == "O" and strange):
+        raise ValueError(
+            "y must hold int, bool or str class labels, or numeric targets; got "
+            f"{', '.join(sorted(strange))} in an array of {y.dtype}. Drop samples without a label "
+            "and convert the others, such as by y.astype(str)."
+        )
+    if y.ndim == 2 and y.shape[1] == 1 and (task == "classification" or y.dtype.kind != "f"):
+        raise ValueError(f"y has shape {y.shape}, one column of labels; pass y.ravel().")
+    kind = type_of_target(y)
+    if task == "auto":
+        if y.ndim == 2 and kind == "multilabel-indicator" and (y.sum(1) == 1).all():
+            raise ValueError(
+                f"y of shape {y.shape} looks one-hot; pass the class of each sample, "
+                "y.argmax(1), or say task='regression'."
+            )
+        if y.ndim == 1 and y.dtype.kind == "f" and kind != "continuous":
+            raise ValueError(
+                "y is float but holds whole numbers only, which may be classes or values; "
+                "say which with task='classification' or task='regression'."
+            )
+        task = (
+            "classification" if y.ndim == 1 and kind in ("binary", "multiclass") else "regression"
+        )
+    if task == "classification":
+        if y.ndim != 1 or kind not in ("binary", "multiclass"):
+            raise ValueError(
+                f"classification wants (n,) class labels; got {kind} targets of shape {y.shape}. "
+                "Pass the class of each sample (y.argmax(1) if y is one-hot), or say "
+                "task='regression'."
+            )
+        return y, task
+    if y.dtype.kind not in "fiub" or y.ndim > 2:
+        raise ValueError(
+            f"regression wants numeric (n,) or (n, c) targets; got {y.dtype} {y.shape}. Convert "
+            "them, or say task='classification' if they are labels."
+        )
+    return y.astype(np.float64).reshape(n, -1), "regression"
+
+
+def as_targets(y: ArrayLike, n: int, task: str) -> tuple[np.ndarray, np.ndarray | None]:
+    """Return (n, c) float targets, one-hot for classes, and the class sizes, or None."""
+    y, task = as_task(y, n, task)
+    if task == "classification":
+        classes, codes, counts = np.unique(y, return_inverse=True, return_counts=True)
+        if len(classes) < 2:
+            raise ValueError(
+                f"y holds one class only ({str(classes[0])!r}), so there is nothing to tell apart; "
+                "pass labels of at least two classes, or y=None for label-free selection."
+            )
+        return np.eye(len(classes))[codes], counts.astype(np.float64)
+    if (y == y[0]).all(0).any():
+        raise ValueError("y has a constant target, so there is nothing to explain; leave it out.")
+    return y, None
