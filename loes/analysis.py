@@ -12,7 +12,7 @@ import torch
 from numpy.typing import ArrayLike
 from tqdm import tqdm
 
-from loes.checks import Layers, as_layers, as_targets, check_varying
+from loes.checks import Layers, check_varying
 from loes.selection import LOES, RankWarning, SelectionWarning, candidate_terms, weigh
 from loes.solver import Dual, Primal, Samples, Spectrum, Stack, open_stack
 
@@ -21,20 +21,6 @@ NEAR_TIE = 0.1
 # Default weights of `sensitivity`, as multiples of the criterion's own.
 MULTIPLES = (0.0, 0.25, 0.5, 1.0, 2.0, 4.0)
 MAX_SUBSETS = 5000
-
-
-def _samples(selector: LOES, layers: Layers, y: ArrayLike | None) -> tuple[Samples, list[str]]:
-    """Check what `LOES.fit` checks; return the samples, not standardised yet, and the names."""
-    tensors, names = as_layers(layers, selector.layer_sizes)
-    if len(tensors[0]) < 2:
-        raise ValueError("selection needs at least two samples; got 1.")
-    counts = targets = None
-    if y is not None:
-        targets, counts = (
-            None if part is None else torch.from_numpy(part).to(tensors[0].device)
-            for part in as_targets(y, len(tensors[0]), selector.task)
-        )
-    return Samples.of(tensors, targets, counts), names
 
 
 def _bar(progress: bool, **options) -> tqdm:
@@ -142,7 +128,7 @@ def stability(
     if not isinstance(n_boot, int | np.integer) or isinstance(n_boot, bool) or n_boot < 1:
         raise ValueError(f"n_boot must be a whole number >= 1; got {n_boot!r}.")
     selector = LOES(**parameters)
-    samples, names = _samples(selector, layers, y)
+    samples, names = selector._samples(layers, y)
     criterion = selector._check_parameters(len(names))
     runs = [None, *_resamples(samples, n_boot, seed)]
     selections: list[list[int]] = []
@@ -224,7 +210,7 @@ def sensitivity(
         if weight in parameters:
             raise TypeError(f"sensitivity takes {weight}s, a sequence of weights, not {weight}.")
     selector = LOES(n_layers, **parameters)
-    samples, names = _samples(selector, layers, y)
+    samples, names = selector._samples(layers, y)
     default = selector._check_parameters(len(names))
     if n_layers == "auto":
         raise ValueError("sensitivity compares selections of one size; give n_layers as a number.")
@@ -373,7 +359,7 @@ def exhaustive(
         raise ValueError(
             "exhaustive compares subsets of one size by how they explain y; give both."
         )
-    samples, names = _samples(selector, layers, y)
+    samples, names = selector._samples(layers, y)
     criterion = selector._check_parameters(len(names))
     candidates = [l for l in range(len(names)) if l not in selector.exclude]
     free = [l for l in candidates if l not in selector.include]
@@ -430,7 +416,7 @@ def redundancies(
     ValueError as `LOES.fit`.
     """
     selector = LOES(1, criterion=criterion, standardize=standardize)
-    samples, names = _samples(selector, layers, None)
+    samples, names = selector._samples(layers, None)
     weights = selector._check_parameters(len(names))
     moments = samples.standardized() if standardize else samples
     stack = open_stack(moments, range(len(names)))

@@ -206,17 +206,8 @@ class LOES(TransformerMixin, BaseEstimator):
         ValueError for features or targets that no term is defined on, and for a budget larger
         than the number of layers.
         """
-        tensors, names = as_layers(layers, self.layer_sizes)
-        criterion = self._check_parameters(len(tensors))
-        if len(tensors[0]) < 2:
-            raise ValueError("selection needs at least two samples; got 1.")
-        counts = targets = None
-        if y is not None:
-            targets, counts = (
-                None if part is None else torch.from_numpy(part).to(tensors[0].device)
-                for part in as_targets(y, len(tensors[0]), self.task)
-            )
-        moments = Samples.of(tensors, targets, counts)
+        moments, names = self._samples(layers, y)
+        criterion = self._check_parameters(len(names))
         if self.standardize:
             moments = moments.standardized()
         return self._select(moments, criterion, names)
@@ -274,6 +265,19 @@ class LOES(TransformerMixin, BaseEstimator):
             [f"{self.names_[l]}_{j}" for l in self.selected_ for j in range(self._widths[l])],
             dtype=object,
         )
+
+    def _samples(self, layers: Layers, y: ArrayLike | None) -> tuple[Samples, list[str]]:
+        """Return checked samples, as they came, and the names of the layers."""
+        tensors, names = as_layers(layers, self.layer_sizes)
+        if len(tensors[0]) < 2:
+            raise ValueError("selection needs at least two samples; got 1.")
+        targets = counts = None
+        if y is not None:
+            targets, counts = (
+                None if part is None else torch.from_numpy(part).to(tensors[0].device)
+                for part in as_targets(y, len(tensors[0]), self.task)
+            )
+        return Samples.of(tensors, targets, counts), names
 
     def _check_parameters(self, n_candidates: int) -> Criterion:
         """Return the criterion with its weights, or say which parameter is wrong."""

@@ -68,7 +68,7 @@ class Block(NamedTuple):
 
     def rows(self, layer: int) -> Tensor:
         """Centred rows of one layer."""
-        return self.layers[layer].double() - self.means[layer]
+        return self.layers[layer] - self.means[layer]  # promotes to float64
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ class Samples:
 
     def gram(self, layer: int) -> Tensor:
         """X^cT X^c, (d, d)."""
-        return sum(X.T @ X for X in (block.rows(layer) for block in self.blocks()))
+        return sum(gram_of(block.rows(layer)) for block in self.blocks())
 
     def cross(self, first: int, second: int) -> Tensor:
         """X_i^cT X_j^c, (d_i, d_j)."""
@@ -141,6 +141,20 @@ def inverse_deviation(variance: Tensor, mean: Tensor) -> Tensor:
     """1 / standard deviation of each feature, or 0 where that is rounding noise."""
     varies = variance > RANK_TOLERANCE**2 * (variance + mean.square())
     return torch.where(varies, variance.rsqrt(), 0.0)
+
+
+def gram_of(X: Tensor, out: Tensor | None = None) -> Tensor:
+    """Return X^T X by halves: 5/8 of the work of a product that does not know of the symmetry."""
+    d = X.shape[1]
+    out = X.new_empty(d, d) if out is None else out
+    if d < 128:
+        return torch.mm(X.T, X, out=out)
+    half = d // 2
+    gram_of(X[:, :half], out[:half, :half])
+    gram_of(X[:, half:], out[half:, half:])
+    out[:half, half:] = X[:, :half].T @ X[:, half:]
+    out[half:, :half] = out[:half, half:].T
+    return out
 
 
 def spread_of(M: Tensor, trace: float) -> float:
@@ -238,8 +252,10 @@ class Primal:
 
     def ridge_rss(self, layer: int, ridge: float) -> float:
         """||R - X~ W||^2 of the ridge probe."""
+        return self._rss(layer, solve_ridge(self.grams[layer], self.against[layer], ridge))
+
+    def _rss(self, layer: int, W: Tensor) -> float:
         A, b, moments = self.grams[layer], self.against[layer], self.moments
-        W = solve_ridge(A, b, ridge)
         rss = self.rss - float((W * (2 * b - A @ W)).sum())
         if rss < CANCELLED * self.rss and moments.rereadable:
             rss = sum(float((r - x(layer) @ W).square().sum()) for x, r in self._residual_blocks())
@@ -281,14 +297,14 @@ class Primal:
                 G = G - earlier.coefficients[layer].T @ earlier.coefficients[l]
             V = T.T @ G
             coefficients[l] = V
-            grams[l] = self.grams[l] - V.T @ V
+            grams[l] = self.grams[l] - gram_of(V)
             against[l] = None if b is None else self.against[l] - V.T @ (T.T @ b)
         W = None if b is None else solve_ridge(self.grams[layer], b, ridge)
         left = replace(
             self,
             grams=grams,
             against=against,
-            rss=0.0 if b is None else self.ridge_rss(layer, ridge),
+            rss=0.0 if b is None else self._rss(layer, W),
             alignments=alignments,
             picks=(*self.picks, Pick(layer, T, W, coefficients)),
             rank=self.rank + T.shape[1],
@@ -412,7 +428,8 @@ class Dual:
             mean = eigenvalues.sum() / min(n, self.spectra[l].width)
             ridges = mean * eigenvalues.new_tensor(RIDGE_GRID)
             left = 1 / (1 + eigenvalues[:, None] / ridges)  # 1 - shrinkage, (n, ridges)
-            errors = torch.einsum("ik,kl,kc->ilc", P, left, P.T @ r)
+            errors = P @ (left[:, :, None] * (P.T @ r)[:, None]).flatten(1)
+            errors = errors.unflatten(1, (len(ridges), -1))
             kept = P.square() @ left - 1 / n  # 1 - hat value
             gain = before - (errors / kept[..., None]).square().sum(2)
             total = float(before.sum())
@@ -434,7 +451,8 @@ class Dual:
         for l in others:
             K = self.kernels[l]
             KQ = K @ Q
-            left.kernels[l] = K - Q @ KQ.T - KQ @ Q.T + Q @ (Q.T @ KQ) @ Q.T
+            M = Q @ (KQ - Q @ (Q.T @ KQ) / 2).T
+            left.kernels[l] = K - M - M.T
             if left.energy(l) < CANCELLED * self.spectra[l].trace:
                 x = self.moments.layers[l].double() - self.moments.means[l]
                 for _ in range(2):  # the second pass removes what rounding left of the first

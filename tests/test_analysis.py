@@ -36,7 +36,7 @@ def problem(seed=0, n=60, widths=(3, 5, 4, 2, 3), target="classes"):
 def test_stability_counts_what_refits_pick(criterion, target):
     layers, y = problem(target=target)
     result = loes.stability(layers, y, 12, seed=3, progress=False, criterion=criterion, n_layers=2)
-    samples, _ = analysis._samples(LOES(), layers, y)
+    samples, _ = LOES()._samples(layers, y)
     refits = [
         LOES(2, criterion=criterion).fit(layers.take(rows), None if y is None else y[rows])
         for rows in map(np.asarray, analysis._resamples(samples, 12, 3))
@@ -55,7 +55,7 @@ def test_stability_counts_what_refits_pick(criterion, target):
 
 def test_resample_holds_each_sample_once_and_every_class():
     y = np.repeat(["a", "b", "c", "d"], [1, 2, 37, 560])
-    samples, _ = analysis._samples(LOES(), [np.random.default_rng(0).normal(size=(600, 2))], y)
+    samples, _ = LOES()._samples([np.random.default_rng(0).normal(size=(600, 2))], y)
     draws = [rows.numpy() for rows in analysis._resamples(samples, 200, 0)]
     assert all((np.diff(rows) > 0).all() for rows in draws)
     assert all(set(y[rows]) == set("abcd") for rows in draws)
