@@ -95,9 +95,7 @@ def main() -> None:
     if options.threads:
         torch.set_num_threads(options.threads)
     print(machine())
-    print(
-        "float32 layers; ours, literal, bare64 multiply in float64, bare32 and sklearn in float32."
-    )
+    print("float32 layers; literal and bare64 multiply in float64, bare32 and sklearn in float32.")
     sizes, rows = SMALL if options.small else HALF if options.half else SIZES, []
     for name, size in sizes.items():
         if options.only and name not in options.only:

@@ -9,8 +9,11 @@ of the targets. Only the cross-Gram G = X_s^cT X_l^c of a pick s and a candidate
 over the samples. With T such that Q = X~_s T is orthonormal and V = Q^T X_l, the Gram matrix A of
 X~_l becomes A - V^T V, and its product b with R becomes b - V^T T^T b_s.
 
-All products are in float64, a block of samples at a time: a Gram matrix in float32 has lost every
-direction with less than 1e-7 of the variance, and layers of real models differ in such directions.
+Factorisations, and all products of float64 features, are in float64. With float32 features, V and
+the Gram matrices of candidates come from float32 products. What would amplify their rounding does
+not: the Gram matrix of a pick, which T is made of, is taken anew from the samples in float64, and Q
+itself is formed. (T^T G from a float32 G would be noise wherever a layer is nearly singular, as
+every layer behind a LayerNorm is.)
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -25,7 +28,7 @@ from torch import Tensor
 RANK_TOLERANCE = 1e-6
 # Where a projection leaves less than this share of a layer's variance, or a fit less than this
 # share of the residual, the difference of Gram matrices has lost digits: ask the samples again.
-CANCELLED = 1e-4
+CANCELLED = {torch.float64: 1e-4, torch.float32: 1e-2}
 RIDGE_GRID = (*(10 ** (k / 2) for k in range(-8, 7)), float("inf"))
 BLOCK = 2048  # samples a product: few in float64 at a time, enough to keep the hardware busy
 
@@ -66,9 +69,9 @@ class Block(NamedTuple):
     means: Sequence[Tensor]
     targets: Tensor | None
 
-    def rows(self, layer: int) -> Tensor:
+    def rows(self, layer: int, dtype: torch.dtype = torch.float64) -> Tensor:
         """Centred rows of one layer."""
-        return self.layers[layer] - self.means[layer]  # promotes to float64
+        return self.layers[layer].to(dtype) - self.means[layer].to(dtype)
 
 
 @dataclass(frozen=True)
@@ -115,6 +118,12 @@ class Samples:
         """Squared norm of the centred targets."""
         return 0.0 if self.targets is None else float(self.targets.square().sum())
 
+    @property
+    def dtype(self) -> torch.dtype:
+        """Dtype of the products: float32 if all layers are."""
+        single = all(X.dtype == torch.float32 for X in self.layers)
+        return torch.float32 if single else torch.float64
+
     def blocks(self) -> Iterator[Block]:
         """Cut the samples into consecutive blocks."""
         for start in range(0, self.n, BLOCK):
@@ -124,11 +133,16 @@ class Samples:
 
     def gram(self, layer: int) -> Tensor:
         """X^cT X^c, (d, d)."""
-        return sum(gram_of(block.rows(layer)) for block in self.blocks())
+        return sum(gram_of(block.rows(layer, self.dtype)).double() for block in self.blocks())
 
     def cross(self, first: int, second: int) -> Tensor:
         """X_i^cT X_j^c, (d_i, d_j)."""
         return sum(block.rows(first).T @ block.rows(second) for block in self.blocks())
+
+    def project(self, Q: Tensor, layer: int) -> Tensor:
+        """Q^T X, (rank, d), for an orthonormal basis of (n, rank)."""
+        pairs = zip(Q.split(BLOCK), self.blocks(), strict=True)
+        return sum(q.T @ block.rows(layer, Q.dtype) for q, block in pairs)
 
     def against_targets(self, layer: int) -> Tensor | None:
         """X^cT Y^c, (d, c)."""
@@ -201,12 +215,16 @@ def best_ridge(ridges: Tensor, gains: Tensor, squares: Tensor, total: float, n: 
 
 
 class Pick(NamedTuple):
-    """A picked layer: Q = X~ T, the probe X~ W, and V = Q^T X of the candidates that remained."""
+    """A picked layer: Q = X~ T, V = Q^T X of the candidates that remained, and the probe.
+
+    For float32 features Q is kept, and the probe acts on it; otherwise it acts on X~.
+    """
 
     layer: int
     whiten: Tensor
     probe: Tensor | None
     coefficients: dict[int, Tensor]
+    basis: Tensor | None
 
 
 @dataclass(frozen=True)
@@ -252,14 +270,20 @@ class Primal:
 
     def ridge_rss(self, layer: int, ridge: float) -> float:
         """||R - X~ W||^2 of the ridge probe."""
-        return self._rss(layer, solve_ridge(self.grams[layer], self.against[layer], ridge))
+        return self._probe(layer, ridge)[1]
 
-    def _rss(self, layer: int, W: Tensor) -> float:
-        A, b, moments = self.grams[layer], self.against[layer], self.moments
-        rss = self.rss - float((W * (2 * b - A @ W)).sum())
-        if rss < CANCELLED * self.rss and moments.rereadable:
-            rss = sum(float((r - x(layer) @ W).square().sum()) for x, r in self._residual_blocks())
-        return max(rss, 0.0)
+    def _probe(self, layer: int, ridge: float) -> tuple[Tensor, float]:
+        """Return W of the ridge probe and ||R - X~ W||^2."""
+        moments, single = self.moments, self.moments.dtype == torch.float32
+        W = solve_ridge(self.grams[layer], self.against[layer], ridge)
+        rss = self.rss - float((W * (2 * self.against[layer] - self.grams[layer] @ W)).sum())
+        if rss < CANCELLED[moments.dtype] * self.rss and moments.rereadable:
+            if single:
+                self._refine([layer])
+                W = solve_ridge(self.grams[layer], self.against[layer], ridge)
+            rows = self._residual_blocks()
+            rss = sum(float((r - x(layer) @ W).square().sum()) for x, _, r in rows)
+        return W, max(rss, 0.0)
 
     def loo(self, layers: Sequence[int]) -> dict[int, LooFit]:
         """Best leave-one-out ridge probe of each layer; reads the samples once."""
@@ -273,7 +297,7 @@ class Primal:
             W = inverse[:, :, None] * (P.T @ self.against[l])[:, None]  # (d, ridges, c)
             probes[l] = ridges, P, inverse, W.flatten(1)
         total = self._loo_total()
-        for x, r in self._residual_blocks():
+        for x, _, r in self._residual_blocks():
             before = (r * (n / (n - 1))).square().sum(1, keepdim=True)
             for l in layers:
                 ridges, P, inverse, W = probes[l]
@@ -287,49 +311,65 @@ class Primal:
 
     def pick(self, layer: int, ridge: float | None) -> "Primal":
         """Fit the layer, take it from the candidates and project its span out of the others."""
-        b, moments = self.against[layer], self.moments
-        T = whitening(self.grams[layer], self.spectra[layer].trace)
+        b, moments, Q = self.against[layer], self.moments, None
+        if moments.dtype == torch.float32:
+            rows = [x(layer) for x, *_ in self._residual_blocks()]
+            self.grams[layer] = sum(gram_of(x) for x in rows)
+        A = self.grams[layer]
+        T = whitening(A, self.spectra[layer].trace)
+        if moments.dtype == torch.float32:
+            Q = torch.cat([x @ T for x in rows])
+        single = None if Q is None else Q.float()
+        unwhiten = (A @ T).to(moments.dtype)  # X~_s = Q unwhiten^T
         coefficients, grams, against, alignments = {}, {}, {}, {}
         for l in self.grams.keys() - {layer}:
-            G = moments.cross(layer, l)
+            earlier = [
+                (pick.coefficients[layer].to(moments.dtype), pick.coefficients[l].to(moments.dtype))
+                for pick in self.picks
+            ]
+            if Q is None:
+                G = moments.cross(layer, l)
+                V = T.T @ (G - sum(Vs.T @ Vl for Vs, Vl in earlier))
+            else:
+                V = moments.project(single, l)
+                G = (unwhiten @ V + sum(Vs.T @ Vl for Vs, Vl in earlier)).double()
             alignments[l] = (*self.alignments[l], self._align(layer, l, G))
-            for earlier in self.picks:
-                G = G - earlier.coefficients[layer].T @ earlier.coefficients[l]
-            V = T.T @ G
             coefficients[l] = V
-            grams[l] = self.grams[l] - gram_of(V)
-            against[l] = None if b is None else self.against[l] - V.T @ (T.T @ b)
-        W = None if b is None else solve_ridge(self.grams[layer], b, ridge)
+            grams[l] = self.grams[l] - gram_of(V).double()
+            against[l] = None if b is None else self.against[l] - V.double().T @ (T.T @ b)
+        W, rss = (None, 0.0) if b is None else self._probe(layer, ridge)
+        probe = W if Q is None or W is None else unwhiten.double().T @ W
         left = replace(
             self,
             grams=grams,
             against=against,
-            rss=0.0 if b is None else self._rss(layer, W),
+            rss=rss,
             alignments=alignments,
-            picks=(*self.picks, Pick(layer, T, W, coefficients)),
+            picks=(*self.picks, Pick(layer, T, probe, coefficients, Q)),
             rank=self.rank + T.shape[1],
         )
-        lost = [l for l in grams if left.energy(l) < CANCELLED * self.spectra[l].trace]
+        cancelled = CANCELLED[moments.dtype]
+        lost = [l for l in grams if left.energy(l) < cancelled * self.spectra[l].trace]
         if lost and moments.rereadable:
             left._refine(lost)
         return left
 
-    def _refine(self, layers: list[int]) -> None:
-        """Compute anew, from the samples, what the last pick has left of some layers."""
-        last, rest = self.picks[-1], dict.fromkeys(layers, 0.0)
-        for x, _ in self._residual_blocks():
-            Q = x(last.layer) @ last.whiten
-            for l in layers:
-                rest[l] = rest[l] + Q.T @ x(l)
-        for l in layers:  # a second projection removes what rounding has left of the first
-            last.coefficients[l] = last.coefficients[l] + rest[l]
-            self.grams[l], self.against[l] = 0.0, None if self.against[l] is None else 0.0
-        for x, r in self._residual_blocks():
+    def _refine(self, layers: Sequence[int]) -> None:
+        """Compute anew, from the samples, what the picks have left of some layers."""
+        rest = {(k, l): 0.0 for k in range(len(self.picks)) for l in layers}
+        for x, bases, _ in self._residual_blocks():
+            for k, l in rest:
+                rest[k, l] = rest[k, l] + bases[k].T @ x(l)
+        for (k, l), V in rest.items():  # a second projection removes what rounding left
+            self.picks[k].coefficients[l] = self.picks[k].coefficients[l] + V
+        sums = {l: [0.0, 0.0] for l in layers}
+        for x, _, r in self._residual_blocks():
             for l in layers:
                 X = x(l)
-                self.grams[l] = self.grams[l] + X.T @ X
-                if r is not None:
-                    self.against[l] = self.against[l] + X.T @ r
+                sums[l][0] = sums[l][0] + gram_of(X)
+                sums[l][1] = None if r is None else sums[l][1] + X.T @ r
+        for l in layers:
+            self.grams[l], self.against[l] = sums[l]
 
     def _loo_total(self) -> float:
         """Leave-one-out sum of squares of R: what predicting its mean leaves."""
@@ -341,28 +381,36 @@ class Primal:
         shift = 2 * n * float(mu @ G @ nu)
         return Alignment(s, centred, centred + shift + _mean_energy(n, mu, nu))
 
-    def _residual_blocks(self) -> Iterator[tuple[Callable[[int], Tensor], Tensor | None]]:
-        """Yield a function from layer to rows of X~, and rows of R, a block of samples at a time.
+    def _residual_blocks(self) -> Iterator[tuple[Callable, list[Tensor], Tensor | None]]:
+        """Yield a function from layer to rows of X~, those of each Q, and of R, block by block.
 
         The function takes picks as well: what the picks before them have left of them.
         """
+        start = 0
         for block in self.moments.blocks():
             bases: list[Tensor] = []
+            stop = start + len(block.layers[0])
 
             def rows(layer, block=block, bases=bases):
                 x = block.rows(layer)
                 for pick, Q in zip(self.picks, bases, strict=False):
                     if pick.layer == layer:
                         break
-                    x = x - Q @ pick.coefficients[layer]
+                    x = x - Q @ pick.coefficients[layer].double()
                 return x
 
             r = block.targets
             for pick in self.picks:
-                x = rows(pick.layer)
-                r = None if r is None else r - x @ pick.probe
-                bases.append(x @ pick.whiten)
-            yield rows, r
+                if pick.basis is None:
+                    x = rows(pick.layer)
+                    fit, Q = x @ pick.probe if r is not None else None, x @ pick.whiten
+                else:
+                    Q = pick.basis[start:stop]
+                    fit = Q @ pick.probe if r is not None else None
+                r = None if r is None else r - fit
+                bases.append(Q)
+            start = stop
+            yield rows, bases, r
 
 
 @dataclass(frozen=True)
@@ -453,7 +501,7 @@ class Dual:
             KQ = K @ Q
             M = Q @ (KQ - Q @ (Q.T @ KQ) / 2).T
             left.kernels[l] = K - M - M.T
-            if left.energy(l) < CANCELLED * self.spectra[l].trace:
+            if left.energy(l) < CANCELLED[torch.float64] * self.spectra[l].trace:
                 x = self.moments.layers[l].double() - self.moments.means[l]
                 for _ in range(2):  # the second pass removes what rounding left of the first
                     x = x - left.basis @ (left.basis.T @ x)

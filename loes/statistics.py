@@ -235,6 +235,7 @@ class StreamedMoments:
     shift: Tensor | None = None  # and its mean before that
 
     in_memory = False
+    dtype = torch.float64
 
     @property
     def rereadable(self) -> bool:

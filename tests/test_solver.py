@@ -38,6 +38,8 @@ def samples(layers, Y=None, counts=None):
 
 def assert_follows_oracle(layers, y, criterion, device="cpu", rtol=1e-8):
     """Same terms, scores and ranks as the oracle on the same way; and no other way to go."""
+    if layers[0].dtype == np.float32:
+        rtol = 1e-4  # products of float32 features carry seven digits, of which three may be lost
     model = LOES(len(layers), criterion=criterion)
     model.fit([torch.tensor(X, device=device) for X in layers], y)
     selected, path = oracle(layers, y, criterion, len(model.selected_), order=model.selected_)
