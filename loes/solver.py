@@ -320,7 +320,7 @@ class Primal:
         if moments.dtype == torch.float32:
             Q = torch.cat([x @ T for x in rows])
         single = None if Q is None else Q.float()
-        unwhiten = (A @ T).to(moments.dtype)  # X~_s = Q unwhiten^T
+        unwhiten = A @ T  # X~_s = Q unwhiten^T
         coefficients, grams, against, alignments = {}, {}, {}, {}
         for l in self.grams.keys() - {layer}:
             earlier = [
@@ -332,13 +332,14 @@ class Primal:
                 V = T.T @ (G - sum(Vs.T @ Vl for Vs, Vl in earlier))
             else:
                 V = moments.project(single, l)
-                G = (unwhiten @ V + sum(Vs.T @ Vl for Vs, Vl in earlier)).double()
+                G = unwhiten.float() @ V + sum(Vs.T @ Vl for Vs, Vl in earlier)
+                G = G.double()
             alignments[l] = (*self.alignments[l], self._align(layer, l, G))
             coefficients[l] = V
             grams[l] = self.grams[l] - gram_of(V).double()
             against[l] = None if b is None else self.against[l] - V.double().T @ (T.T @ b)
         W, rss = (None, 0.0) if b is None else self._probe(layer, ridge)
-        probe = W if Q is None or W is None else unwhiten.double().T @ W
+        probe = W if Q is None or W is None else unwhiten.T @ W
         left = replace(
             self,
             grams=grams,
