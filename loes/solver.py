@@ -319,6 +319,7 @@ class Primal:
         T = whitening(A, self.spectra[layer].trace)
         if moments.dtype == torch.float32:
             Q = torch.cat([x @ T for x in rows])
+            del rows  # as large as Q, and not needed again
         single = None if Q is None else Q.float()
         unwhiten = A @ T  # X~_s = Q unwhiten^T
         coefficients, grams, against, alignments = {}, {}, {}, {}
