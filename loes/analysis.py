@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 from tqdm import tqdm
 
 from loes.checks import Layers, check_varying
-from loes.selection import LOES, RankWarning, SelectionWarning, candidate_terms, weigh
+from loes.selection import LOES, RankWarning, SelectionWarning, candidate_terms, choose, weigh
 from loes.solver import Dual, Primal, Samples, Spectrum, Stack, open_stack
 
 # A layer that takes the place of a pick in this share of the resamples is as good as tied with it.
@@ -241,18 +241,10 @@ def sensitivity(
             return
         branches: dict[int, list[int]] = {}
         for weighting in group:
-            if len(picked) < len(selector.include):
-                pick = selector.include[len(picked)]
-            else:
-                score = weigh(terms, weightings[weighting]).sum(axis=1, skipna=True)
-                pick = int(score.idxmin())
+            score = weigh(terms, weightings[weighting]).sum(axis=1, skipna=True)
+            pick = choose(score, len(picked) + 1, selector.include, names)
             branches.setdefault(pick, []).append(weighting)
         for pick, branch in branches.items():
-            if pick not in terms.index:
-                raise ValueError(
-                    f"include names {names[pick]}, which holds nothing beyond the layers before it "
-                    "in the list; leave it out."
-                )
             free = moments.n - 1 - stack.rank
             if moments.n_targets and default.in_sample and free <= stack.spectra[pick].width:
                 empty.update(branch)
@@ -424,7 +416,6 @@ def redundancies(
     values = np.empty((len(names), len(names)))
     for i in range(len(names)):
         for j in range(i + 1):
-            cross = () if isinstance(stack, Dual) else (moments.cross(i, j),)
-            alignment = stack._align(i, j, *cross)
+            alignment = stack.align(i, j)
             values[i, j] = values[j, i] = weights.redundancy(stack, j, alignment)
     return pd.DataFrame(values, names, names)

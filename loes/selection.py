@@ -78,6 +78,19 @@ def candidate_terms(stack: Stack, criterion: Criterion) -> pd.DataFrame:
     return pd.DataFrame.from_dict(rows, orient="index", columns=[*TERMS, "ridge"])
 
 
+def choose(score: pd.Series, step: int, include: Sequence[int], names: Sequence[str]) -> int:
+    """Return the layer to pick at a step: the next of `include`, and then the lowest score."""
+    if step > len(include):
+        return int(score.idxmin())
+    pick = include[step - 1]
+    if pick not in score.index:
+        raise ValueError(
+            f"include names {names[pick]}, which holds nothing beyond the layers before it "
+            "in the list; leave it out."
+        )
+    return pick
+
+
 def dominance(parts: pd.DataFrame) -> dict[str, object]:
     """Say which weighted term spreads most over the candidates, and how many times Loss does.
 
@@ -332,12 +345,7 @@ class LOES(TransformerMixin, BaseEstimator):
             parts = weigh(terms, criterion)
             score = parts.sum(axis=1, skipna=True)
             step, free = len(selected) + 1, moments.n - 1 - stack.rank
-            pick = int(score.idxmin()) if step > len(self.include) else self.include[step - 1]
-            if pick not in terms.index:
-                raise ValueError(
-                    f"include names {names[pick]}, which holds nothing beyond the layers before it "
-                    "in the list; leave it out."
-                )
+            pick = choose(score, step, self.include, names)
             stop = False
             if automatic and step > max(1, len(self.include)):
                 fit = stack.loo([pick])[pick]

@@ -274,11 +274,11 @@ class Primal:
 
     def _probe(self, layer: int, ridge: float) -> tuple[Tensor, float]:
         """Return W of the ridge probe and ||R - X~ W||^2."""
-        moments, single = self.moments, self.moments.dtype == torch.float32
+        moments = self.moments
         W = solve_ridge(self.grams[layer], self.against[layer], ridge)
         rss = self.rss - float((W * (2 * self.against[layer] - self.grams[layer] @ W)).sum())
         if rss < CANCELLED[moments.dtype] * self.rss and moments.rereadable:
-            if single:
+            if moments.dtype == torch.float32:
                 self._refine([layer])
                 W = solve_ridge(self.grams[layer], self.against[layer], ridge)
             rows = self._residual_blocks()
@@ -296,7 +296,7 @@ class Primal:
             inverse = 1 / (eigenvalues.clamp(min=0)[:, None] + ridges)
             W = inverse[:, :, None] * (P.T @ self.against[l])[:, None]  # (d, ridges, c)
             probes[l] = ridges, P, inverse, W.flatten(1)
-        total = self._loo_total()
+        total = self.rss * (n / (n - 1)) ** 2
         for x, _, r in self._residual_blocks():
             before = (r * (n / (n - 1))).square().sum(1, keepdim=True)
             for l in layers:
@@ -335,7 +335,7 @@ class Primal:
                 V = moments.project(single, l)
                 G = unwhiten.float() @ V + sum(Vs.T @ Vl for Vs, Vl in earlier)
                 G = G.double()
-            alignments[l] = (*self.alignments[l], self._align(layer, l, G))
+            alignments[l] = (*self.alignments[l], self.align(layer, l, G))
             coefficients[l] = V
             grams[l] = self.grams[l] - gram_of(V).double()
             against[l] = None if b is None else self.against[l] - V.double().T @ (T.T @ b)
@@ -373,11 +373,9 @@ class Primal:
         for l in layers:
             self.grams[l], self.against[l] = sums[l]
 
-    def _loo_total(self) -> float:
-        """Leave-one-out sum of squares of R: what predicting its mean leaves."""
-        return self.rss * (self.moments.n / (self.moments.n - 1)) ** 2
-
-    def _align(self, s: int, l: int, G: Tensor) -> Alignment:
+    def align(self, s: int, l: int, G: Tensor | None = None) -> Alignment:
+        """Norms of the cross-Gram of two layers, as extracted; G if it is at hand."""
+        G = self.moments.cross(s, l) if G is None else G
         n, mu, nu = self.moments.n, self.moments.means[s], self.moments.means[l]
         centred = float(G.square().sum())
         shift = 2 * n * float(mu @ G @ nu)
@@ -495,7 +493,7 @@ class Dual:
             self,
             kernels={},
             residual=None if self.residual is None else self._unexplained(layer, ridge),
-            alignments={l: (*self.alignments[l], self._align(layer, l)) for l in others},
+            alignments={l: (*self.alignments[l], self.align(layer, l)) for l in others},
             basis=torch.cat([self.basis, Q], dim=1),
         )
         for l in others:
@@ -524,7 +522,8 @@ class Dual:
         shrink = torch.where(kept, eigenvalues / (eigenvalues + ridge), 0)
         return R - P @ (shrink[:, None] * (P.T @ R))
 
-    def _align(self, s: int, l: int) -> Alignment:
+    def align(self, s: int, l: int) -> Alignment:
+        """Norms of the cross-Gram of two layers, as extracted."""
         moments, n = self.moments, self.moments.n
         centred = float((self.originals[s] * self.originals[l]).sum())
         mu, nu = moments.means[s], moments.means[l]
