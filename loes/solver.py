@@ -322,6 +322,7 @@ class Primal:
             del rows  # as large as Q, and not needed again
         single = None if Q is None else Q.float()
         unwhiten = A @ T  # X~_s = Q unwhiten^T
+        whitened = None if b is None else T.T @ b
         coefficients, grams, against, alignments = {}, {}, {}, {}
         for l in self.grams.keys() - {layer}:
             earlier = [
@@ -338,7 +339,7 @@ class Primal:
             alignments[l] = (*self.alignments[l], self.align(layer, l, G))
             coefficients[l] = V
             grams[l] = self.grams[l] - gram_of(V).double()
-            against[l] = None if b is None else self.against[l] - V.double().T @ (T.T @ b)
+            against[l] = None if b is None else self.against[l] - V.double().T @ whitened
         W, rss = (None, 0.0) if b is None else self._probe(layer, ridge)
         probe = W if Q is None or W is None else unwhiten.T @ W
         left = replace(
