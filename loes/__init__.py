@@ -9,11 +9,13 @@ from loes import tasks, terms, zoo
 from loes.analysis import exhaustive, sensitivity, stability
 from loes.extract import extract_layers
 from loes.features import LayerFeatures
+from loes.georeg import GeoReg
 from loes.selection import LOES, RankWarning, SelectionWarning, TermDominanceWarning
 from loes.statistics import LayerStatistics
 
 __all__ = [
     "LOES",
+    "GeoReg",
     "LayerFeatures",
     "LayerStatistics",
     "RankWarning",
