@@ -1,0 +1,184 @@
+"""Ways to choose layers, all with one signature, so that one protocol can judge them."""
+
+from collections.abc import Callable, Sequence
+from itertools import combinations
+from math import comb
+from typing import NamedTuple
+
+import numpy as np
+from sklearn.linear_model import MultiTaskLasso, Ridge, RidgeClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from loes.features import LayerFeatures
+from loes.selection import LOES
+from loes.terms import spectral_entropy
+
+MAX_SUBSETS = 1000
+
+
+class Calibration(NamedTuple):
+    """All that a method may look at: never a test sample."""
+
+    layers: LayerFeatures
+    y: np.ndarray
+    validation_layers: LayerFeatures
+    validation_y: np.ndarray
+    task: str  # "classification" or "regression"
+    seed: int
+    curvature: np.ndarray | None = None  # of each layer, over tokens; see `token_curvature`
+
+
+class Choice(NamedTuple):
+    """Some layers, in order, and how to fuse them."""
+
+    layers: list[int]
+    fusion: str = "adapters"
+
+
+class Unavailable(Exception):
+    """A method cannot be had here: too many subsets, no tokens, a library that is missing."""
+
+
+Method = Callable[[Calibration, int], Choice]
+
+
+def last(calibration: Calibration, k: int) -> Choice:
+    """Take the last layer alone: the habit."""
+    return Choice([len(calibration.layers) - 1])
+
+
+def last_k(calibration: Calibration, k: int) -> Choice:
+    """Concatenate the last k layers."""
+    n_layers = len(calibration.layers)
+    return Choice(list(range(n_layers - k, n_layers)))
+
+
+def last_k_mean(calibration: Calibration, k: int) -> Choice:
+    """Average the last k layers."""
+    return Choice(last_k(calibration, k).layers, "mean")
+
+
+def mixing(calibration: Calibration, k: int) -> Choice:
+    """Average all layers with learnt softmax weights (Peters et al., 2018)."""
+    return Choice(list(range(len(calibration.layers))), "mixing")
+
+
+def all_layers(calibration: Calibration, k: int) -> Choice:
+    """Concatenate all layers."""
+    return Choice(list(range(len(calibration.layers))))
+
+
+def random_k(calibration: Calibration, k: int) -> Choice:
+    """Draw k layers at random: the control of every selection."""
+    rng = np.random.default_rng(calibration.seed)
+    return Choice(rng.choice(len(calibration.layers), k, replace=False).tolist())
+
+
+def best_single(calibration: Calibration, k: int) -> Choice:
+    """Take the layer whose ridge probe does best on validation."""
+    scores = [_validation_score(calibration, [l]) for l in range(len(calibration.layers))]
+    return Choice([int(np.argmax(scores))])
+
+
+def greedy_validation(calibration: Calibration, k: int) -> Choice:
+    """Add the layer that helps a joint ridge probe most, k times."""
+    picked: list[int] = []
+    for _ in range(k):
+        rest = [l for l in range(len(calibration.layers)) if l not in picked]
+        picked.append(max(rest, key=lambda l: _validation_score(calibration, [*picked, l])))
+    return Choice(picked)
+
+
+def exhaustive_validation(calibration: Calibration, k: int) -> Choice:
+    """Take the subset of k layers whose joint ridge probe does best on validation."""
+    n_layers = len(calibration.layers)
+    if comb(n_layers, k) > MAX_SUBSETS:
+        raise Unavailable(f"{comb(n_layers, k)} subsets, more than {MAX_SUBSETS}")
+    subsets = combinations(range(n_layers), k)
+    return Choice(list(max(subsets, key=lambda s: _validation_score(calibration, s))))
+
+
+def loes(criterion: str, **parameters) -> Method:
+    """Return LOES with one of its criteria and weights."""
+
+    def choose(calibration: Calibration, k: int) -> Choice:
+        selector = LOES(k, criterion=criterion, task=calibration.task, **parameters)
+        return Choice(selector.fit(calibration.layers, calibration.y).selected_)
+
+    return choose
+
+
+def entropy(calibration: Calibration, k: int) -> Choice:
+    """Take the k layers of largest spectral entropy (Skean et al., 2025), whatever the target."""
+    return _largest([spectral_entropy(X) for X in calibration.layers], k)
+
+
+def curvature(calibration: Calibration, k: int) -> Choice:
+    """Take the k layers whose token sequences turn least (Hosseini and Fedorenko, 2023)."""
+    if calibration.curvature is None:
+        raise Unavailable("curvature needs token sequences")
+    return _largest(-np.asarray(calibration.curvature), k)
+
+
+def intrinsic_dimension(calibration: Calibration, k: int) -> Choice:
+    """Take the k layers of largest intrinsic dimension by TwoNN (Facco et al., 2017)."""
+    try:
+        from skdim.id import TwoNN
+    except ImportError:
+        raise Unavailable("pip install scikit-dimension") from None
+    return _largest([TwoNN().fit(X.astype(np.float64)).dimension_ for X in calibration.layers], k)
+
+
+def group_lasso(calibration: Calibration, k: int) -> Choice:
+    """Take the k layers whose features a group lasso weighs most (Evci et al., 2022, Head2Toe).
+
+    A group is one feature with its weights for all outputs; a layer counts by the mean norm.
+    """
+    Z = np.hstack([StandardScaler().fit_transform(X) for X in calibration.layers])
+    y = calibration.y
+    Y = np.eye(y.max() + 1)[y] if calibration.task == "classification" else y.reshape(len(y), -1)
+    Y = StandardScaler(with_std=False).fit_transform(Y)
+    strongest = np.linalg.norm(Z.T @ Y, axis=1).max() / len(Z)  # above it all weights are zero
+    # The order of the layers settles long before the weights do.
+    lasso = MultiTaskLasso(alpha=0.1 * strongest, max_iter=100, tol=1e-2).fit(Z, Y)
+    norms = np.linalg.norm(lasso.coef_, axis=0)
+    ends = np.cumsum([X.shape[1] for X in calibration.layers])[:-1]
+    return _largest([part.mean() for part in np.split(norms, ends)], k)
+
+
+METHODS: dict[str, Method] = {
+    "last layer": last,
+    "last k": last_k,
+    "last k, mean": last_k_mean,
+    "all, mixing": mixing,
+    "all layers": all_layers,
+    "random k": random_k,
+    "best single (validation)": best_single,
+    "LOES paper": loes("paper"),
+    "LOES bounded": loes("bounded"),
+    "residual only": loes("paper", alpha=0, gamma=0, eta=0),
+    "greedy (validation)": greedy_validation,
+    "exhaustive (validation)": exhaustive_validation,
+    "entropy": entropy,
+    "curvature": curvature,
+    "intrinsic dimension": intrinsic_dimension,
+    "group lasso": group_lasso,
+}
+
+
+def _largest(scores: Sequence[float], k: int) -> Choice:
+    """Return the k layers of largest score, the largest first."""
+    return Choice(np.argsort(-np.asarray(scores), kind="stable")[:k].tolist())
+
+
+def _validation_score(calibration: Calibration, layers: Sequence[int]) -> float:
+    """Accuracy, or R^2, on validation of one ridge probe of some layers side by side."""
+    probe = RidgeClassifier if calibration.task == "classification" else Ridge
+    X, Z = (
+        np.hstack([features[l] for l in layers])
+        for features in (calibration.layers, calibration.validation_layers)
+    )
+    # On standardised features a tenth of n is a tenth of the mean eigenvalue of the Gram matrix.
+    model = make_pipeline(StandardScaler(), probe(alpha=0.1 * len(X)))
+    return model.fit(X, calibration.y).score(Z, calibration.validation_y)

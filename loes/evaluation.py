@@ -1,0 +1,369 @@
+"""Judge ways to choose layers under one protocol, which no test sample can enter early."""
+
+import json
+import os
+import platform
+import time
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+
+import joblib
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike
+from scipy.stats import bootstrap
+from sklearn.decomposition import PCA
+from sklearn.dummy import DummyClassifier, DummyRegressor
+from sklearn.metrics import accuracy_score, det_curve, f1_score, r2_score
+from sklearn.model_selection import GroupKFold, StratifiedGroupKFold
+from tqdm import tqdm
+
+from loes.baselines import METHODS, Calibration, Choice, Method, Unavailable, last
+from loes.checks import as_layers, as_task
+from loes.features import LayerFeatures
+from loes.georeg import GeoReg
+from loes.selection import SelectionWarning
+from loes.training import train_probe
+
+REFERENCE = "last layer"
+CHANCE, SHUFFLED = "chance", "last layer, shuffled labels"
+
+
+def equal_error_rate(y: ArrayLike, scores: ArrayLike) -> float:
+    """Error rate at the threshold where misses and false alarms are equally frequent.
+
+    Parameters
+    ----------
+    y : (n,) 0 or 1.
+    scores : (n,) larger for 1.
+    """
+    false_alarms, misses, _ = det_curve(y, scores)
+    gap = misses - false_alarms  # rises with the threshold
+    right = int(np.argmax(gap >= 0)) if (gap >= 0).any() else len(gap) - 1
+    left = max(right - 1, 0)
+    share = 0.0 if gap[right] == gap[left] else -gap[left] / (gap[right] - gap[left])
+    return float(false_alarms[left] + share * (false_alarms[right] - false_alarms[left]))
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """What a protocol has found.
+
+    Attributes
+    ----------
+    runs : DataFrame, one row a method and seed: the scores on test, the best validation score, the
+        layers and their fusion, and the seconds that choosing and training took.
+    skipped : why a method has no runs.
+    about : settings, versions and hashes, for the record.
+    """
+
+    runs: pd.DataFrame
+    skipped: dict[str, str]
+    about: dict
+    _y: np.ndarray = field(repr=False)
+    _groups: np.ndarray = field(repr=False)
+    _predictions: dict[tuple[str, int], np.ndarray] = field(repr=False)
+
+    @property
+    def metric(self) -> str:
+        """The score that `summary` compares by: accuracy, or R^2."""
+        return "r2" if self.about["task"] == "regression" else "accuracy"
+
+    def summary(self, reference: str = REFERENCE) -> pd.DataFrame:
+        """Return mean and spread over the seeds, and the paired difference to one method.
+
+        Its 95 % interval is a bootstrap over the groups of the test part (samples without groups),
+        after averaging over the seeds: it says how far another test set would have moved it.
+        """
+        table = self.runs.groupby("method", sort=False).agg(
+            **{
+                "mean": (self.metric, "mean"),
+                "spread": (self.metric, "std"),
+                "selection s": ("selection_seconds", "mean"),
+                "training s": ("training_seconds", "mean"),
+            }
+        )
+        for method in table.index.drop(reference):
+            table.loc[method, ["difference", "low", "high"]] = self._difference(method, reference)
+        return table
+
+    def _difference(self, method: str, reference: str) -> tuple[float, float, float]:
+        """Mean difference over the seeds, and its interval over test groups."""
+        gain = np.mean(
+            [
+                self._merit(self._predictions[method, seed])
+                - self._merit(self._predictions[reference, seed])
+                for seed in self.about["seeds"]
+            ],
+            axis=0,
+        )
+        gains, sizes = np.bincount(self._groups, gain), np.bincount(self._groups)
+        low, high = bootstrap(
+            (gains, sizes),
+            lambda gains, sizes, axis=-1: gains.sum(axis) / sizes.sum(axis),
+            paired=True,
+            method="percentile",
+            rng=0,
+        ).confidence_interval
+        return float(gain.mean()), low, high
+
+    def _merit(self, predicted: np.ndarray) -> np.ndarray:
+        """Return what each test sample adds to the metric, which is their mean."""
+        if self.metric == "accuracy":
+            return (predicted == self._y).astype(float)
+        y, predicted = self._y.reshape(len(self._y), -1), predicted.reshape(len(predicted), -1)
+        return 1 - ((predicted - y) ** 2 / y.var(0)).mean(1)
+
+    def save(self, path: str | os.PathLike) -> None:
+        """Write runs, summary and provenance as JSON, whole or not at all."""
+        path = Path(path)
+        content = {
+            "about": self.about,
+            "skipped": self.skipped,
+            "summary": json.loads(self.summary().reset_index().to_json(orient="records")),
+            "runs": json.loads(self.runs.to_json(orient="records")),
+        }
+        part = path.with_name(path.name + ".part")
+        part.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+        os.replace(part, path)
+
+
+def evaluate(
+    layers: LayerFeatures,
+    y: ArrayLike,
+    *,
+    development: ArrayLike,
+    test: ArrayLike,
+    groups: ArrayLike | None = None,
+    methods: Mapping[str, Method] = METHODS,
+    n_layers: int = 3,
+    seeds: Sequence[int] = range(5),
+    validation_share: float = 0.2,
+    task: str = "auto",
+    georeg: GeoReg | None = None,
+    width: int | None = None,
+    curvature: ArrayLike | None = None,
+    extraction_seconds: float | None = None,
+    progress: bool = True,
+    **training,
+) -> Evaluation:
+    """Choose layers by each method, train a probe on them, and ask the test part once.
+
+    For each seed the development samples are divided anew, by group, into calibration and
+    validation. Methods see those only; the probe is trained on calibration, its epoch chosen on
+    validation, and the test part is predicted once with what came out. Chance and a probe on
+    shuffled labels are always there.
+
+    Parameters
+    ----------
+    layers : all layers of all samples.
+    y : (n,) class labels, or (n,) or (n, c) targets.
+    development, test : indices of the samples, disjoint, also by group.
+    groups : (n,) what must not be split: template, speaker, prompt; None for single samples.
+    methods : name to method; see `loes.baselines`.
+    n_layers : k.
+    seeds : of the division, the training, and random methods.
+    validation_share : of the development samples.
+    task : as in `LOES`.
+    georeg : added to the training loss of every method.
+    width : reduce every fused set of layers to as many principal components, learnt on calibration,
+        so that nobody wins by dimension alone; the fusion is then "concat".
+    curvature : of each layer over tokens, for the method of that name.
+    extraction_seconds : what extracting the layers took, for the record.
+    progress : show a progress bar.
+    **training : further arguments of `train_probe`.
+
+    Raises
+    ------
+    ValueError when parts overlap, share a group or an identical sample, when a feature gives the
+    label away, or when the parts disagree on the classes.
+    """
+    tensors, names = as_layers(layers)
+    features = LayerFeatures(names, [X.cpu().numpy() for X in tensors])
+    y, task = as_task(y, len(tensors[0]), task)
+    classes = None
+    if task == "classification":
+        classes, y = np.unique(y, return_inverse=True)
+    n = len(y)
+    groups = np.arange(n) if groups is None else np.unique(groups, return_inverse=True)[1]
+    development, test = np.asarray(development), np.asarray(test)
+    _refuse_leaks(features, y, development, test, groups, task)
+
+    settings = {"n_layers": n_layers, "width": width, "task": task, "georeg": georeg is not None}
+    learner = {"georeg": georeg, "task": task, "progress": False} | training
+    unseen = features.take(test)
+    rows, skipped, predictions = [], {}, {}
+    with tqdm(
+        total=len(seeds) * len(methods), unit="run", **({} if progress else {"disable": True})
+    ) as bar:
+        for seed in seeds:
+            train, held_out = _divide(development, y, groups, task, validation_share, seed)
+            calibration = Calibration(
+                features.take(train), y[train], features.take(held_out), y[held_out], task, seed
+            )._replace(curvature=curvature)
+            shuffled = calibration._replace(
+                y=np.random.default_rng(seed).permutation(calibration.y)
+            )
+            outcomes = {CHANCE: _chance(calibration, len(test))}
+            outcomes[SHUFFLED] = _train(last(shuffled, 1), shuffled, unseen, width, learner)
+            for name, method in methods.items():
+                bar.set_description(name)
+                if name not in skipped:
+                    try:
+                        outcomes[name] = _choose_and_train(
+                            method, calibration, unseen, n_layers, width, learner
+                        )
+                    except Unavailable as reason:
+                        skipped[name] = str(reason)
+                bar.update()
+            for name, outcome in outcomes.items():
+                predictions[name, seed] = outcome.pop("predicted")
+                scores = _scores(y[test], predictions[name, seed], outcome.pop("outputs"), task)
+                rows.append({"method": name, "seed": seed} | scores | outcome)
+    about = settings | {
+        "seeds": list(seeds),
+        "training": training,
+        "classes": None if classes is None else classes.tolist(),
+        "names": list(names),
+        "n": {"development": len(development), "test": len(test)},
+        "extraction_seconds": extraction_seconds,
+        "features": joblib.hash(features.arrays),
+        "targets": joblib.hash(y),
+        "versions": {p: version(p) for p in ("loes", "torch", "numpy", "scikit-learn")}
+        | {"python": platform.python_version()},
+    }
+    return Evaluation(
+        pd.DataFrame(rows),
+        skipped,
+        about,
+        y[test],
+        np.unique(groups[test], return_inverse=True)[1],
+        predictions,
+    )
+
+
+def _choose_and_train(
+    method: Method, calibration: Calibration, unseen: LayerFeatures, k: int, width, learner
+) -> dict:
+    start = time.perf_counter()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SelectionWarning)  # the table shows what they lead to
+        choice = method(calibration, k)
+    chosen = time.perf_counter() - start
+    outcome = _train(choice, calibration, unseen, width, learner)
+    return outcome | {"layers": choice.layers, "fusion": choice.fusion, "selection_seconds": chosen}
+
+
+def _train(
+    choice: Choice, calibration: Calibration, unseen: LayerFeatures, width: int | None, learner
+) -> dict:
+    """Train a probe on the chosen layers and predict the test part."""
+    start, fusion = time.perf_counter(), choice.fusion
+    parts = [
+        [part[l] for l in choice.layers]
+        for part in (calibration.layers, calibration.validation_layers, unseen)
+    ]
+    if width is not None:
+        pca = PCA(min(width, sum(X.shape[1] for X in parts[0])), random_state=0)
+        pca.fit(np.hstack(parts[0]))
+        parts, fusion = [[pca.transform(np.hstack(X))] for X in parts], "concat"
+    train, held_out, test = parts
+    probe = train_probe(
+        train,
+        calibration.y,
+        validation=(held_out, calibration.validation_y),
+        fusion=fusion,
+        seed=calibration.seed,
+        **learner,
+    )
+    return {
+        "training_seconds": time.perf_counter() - start,
+        "validation": probe.history["validation"].max(),
+        "predicted": probe.predict(test),
+        "outputs": probe.outputs(test).cpu().numpy(),
+    }
+
+
+def _chance(calibration: Calibration, n: int) -> dict:
+    """Predict the most frequent class, or the mean, for all."""
+    dummy = DummyClassifier() if calibration.task == "classification" else DummyRegressor()
+    predicted = dummy.fit(np.zeros((len(calibration.y), 1)), calibration.y).predict(
+        np.zeros((n, 1))
+    )
+    return {"predicted": predicted, "outputs": None}
+
+
+def _scores(y: np.ndarray, predicted: np.ndarray, outputs: np.ndarray | None, task: str) -> dict:
+    """All that is measured on the test part."""
+    if task == "regression":
+        return {"r2": r2_score(y, predicted)}
+    scores = {
+        "accuracy": accuracy_score(y, predicted),
+        "macro_f1": f1_score(y, predicted, average="macro", zero_division=0),
+    }
+    if outputs is not None and outputs.shape[1] == 2:
+        scores["equal_error_rate"] = equal_error_rate(y, outputs[:, 1] - outputs[:, 0])
+    return scores
+
+
+def _divide(
+    development: np.ndarray, y: np.ndarray, groups: np.ndarray, task: str, share: float, seed: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Divide samples by group into calibration and validation, with all classes in calibration."""
+    folds = StratifiedGroupKFold if task == "classification" else GroupKFold
+    splitter = folds(max(2, round(1 / share)), shuffle=True, random_state=seed)
+    labels = y[development] if task == "classification" else None
+    train, held_out = next(splitter.split(development, labels, groups[development]))
+    return development[train], development[held_out]
+
+
+def _refuse_leaks(
+    features: LayerFeatures,
+    y: np.ndarray,
+    development: np.ndarray,
+    test: np.ndarray,
+    groups: np.ndarray,
+    task: str,
+) -> None:
+    """Refuse parts that share something, and features that are the label in disguise."""
+    shared = np.intersect1d(development, test)
+    if len(shared):
+        raise ValueError(
+            f"development and test share {len(shared)} samples, such as {shared[0]}; the test part "
+            "must not be seen before the end."
+        )
+    both = np.intersect1d(groups[development], groups[test])
+    if len(both):
+        raise ValueError(
+            f"{len(both)} groups have samples in development and in test; divide by group."
+        )
+    seen = {row.tobytes() for row in np.ascontiguousarray(features[-1][development])}
+    twins = [int(i) for i in test if np.ascontiguousarray(features[-1][i]).tobytes() in seen]
+    if twins:
+        raise ValueError(
+            f"{len(twins)} test samples, such as {twins[0]}, have the same features as a "
+            "development sample: the same input is in both parts; drop duplicates first."
+        )
+    if task != "classification":
+        return
+    rows = np.concatenate([development, test])
+    for name, X in zip(features.names, features.arrays, strict=True):
+        given_away = _determined_by(X[rows], y[rows])
+        if given_away is not None:
+            raise ValueError(
+                f"feature {given_away} of {name} is the same for all samples of a class and "
+                "differs between classes: it is the label, or made from it; leave it out."
+            )
+
+
+def _determined_by(X: np.ndarray, y: np.ndarray) -> int | None:
+    """Return a feature that varies, but not within any class."""
+    within = np.zeros(X.shape[1])
+    for c in np.unique(y):
+        within = np.maximum(within, np.ptp(X[y == c], axis=0))
+    between = np.ptp(X, axis=0)
+    leaks = np.flatnonzero((between > 0) & (within <= 1e-6 * between))
+    return int(leaks[0]) if len(leaks) else None
