@@ -27,7 +27,7 @@ def main() -> None:
 
     task = tasks.load("20newsgroups")
     model, tokenizer = zoo.load("minilm")
-    features = extract_layers(model, task.inputs, tokenizer=tokenizer)
+    features = extract_layers(model, task.inputs, processor=tokenizer)
     parts = {part: features.take(getattr(task, part)) for part in ("train", "validation", "test")}
     labels = {part: task.labels[getattr(task, part)] for part in parts}
     last = len(features) - 1

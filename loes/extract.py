@@ -1,174 +1,330 @@
 """From a model and its inputs to one pooled feature matrix a layer."""
 
-from collections.abc import Iterable, Mapping, Sequence, Set
-from numbers import Integral
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from difflib import get_close_matches
+from numbers import Integral, Real
 from os import PathLike
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from tqdm import tqdm
-from transformers import AutoModel, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import AutoModel
 
+from loes.families import (
+    FINAL_NORMS,
+    POOLINGS,
+    family_of,
+    final_norm_of,
+    reading_part,
+    resolve_pooling,
+)
 from loes.features import LayerFeatures
+from loes.forward import Forward
+from loes.inputs import modality_of
+from loes.readers import Reader, describe_processor, find_processor, modality_read_by
+from loes.store import FeatureStore, fingerprint_inputs, fingerprint_model
 
-POOLINGS = ("mean", "cls", "last")
-
-
-def pool_tokens(hidden: torch.Tensor, mask: torch.Tensor, pooling: str) -> torch.Tensor:
-    """Reduce token vectors to one vector a sample, looking at true tokens only.
-
-    Parameters
-    ----------
-    hidden : (batch, tokens, d) hidden states of one layer.
-    mask : (batch, tokens) 1 for a true token, 0 for padding, on either side.
-    pooling : ``"mean"`` of the true tokens, ``"cls"`` the first or ``"last"`` the last of them.
-
-    Returns
-    -------
-    (batch, d) tensor.
-    """
-    if pooling == "mean":
-        weights = mask.unsqueeze(-1).to(hidden.dtype)
-        return (hidden * weights).sum(1) / weights.sum(1)
-    mask = mask.long()
-    # argmax finds the first true token; on the reversed mask, the distance of the last from the end
-    index = mask.argmax(1) if pooling == "cls" else mask.shape[1] - 1 - mask.flip(1).argmax(1)
-    return hidden[torch.arange(len(hidden), device=hidden.device), index]
+EXTRACTION = 1  # raised whenever the same settings come to give other features
+UNITS = {"text": "text", "image": "image", "audio": "clip", None: "sample"}
 
 
 def extract_layers(
-    model: PreTrainedModel | str | PathLike,
-    inputs: Sequence[str],
+    model: torch.nn.Module | str | PathLike,
+    inputs: Sequence,
     *,
-    tokenizer: PreTrainedTokenizerBase | None = None,
+    processor: Any = None,
     pooling: str = "auto",
+    final_norm: str = "as_is",
+    modules: Sequence[str] | None = None,
     batch_size: int = 32,
-    max_length: int | None = None,
+    max_length: float | None = None,
+    cache: str | PathLike | None = None,
+    shard_size: int = 4096,
     device: str | torch.device | None = None,
+    dtype: str | torch.dtype | None = None,
     progress: bool = True,
+    trust_remote_code: bool = False,
 ) -> LayerFeatures:
-    """Run `model` over texts and keep one pooled vector a text and layer.
+    """Run `model` over texts, images or clips and keep one pooled vector a sample and layer.
 
-    Texts are batched by length, so that little is spent on padding, and returned in their own
-    order. Only pooled features are kept: memory is n x layers x d, whatever the text length.
+    Texts and clips are batched by length, so that little is spent on padding, and returned in their
+    own order; padding never enters a feature, so that batches and their size do not matter. Only
+    pooled features are kept: memory is n x layers x d, however long the inputs are.
 
     Parameters
     ----------
-    model : a transformers model, or the folder or hub id to load one from.
-    inputs : n texts.
-    tokenizer : the model's tokenizer; loaded beside the model when `model` is a folder or id.
-    pooling : ``"mean"`` of the true tokens, ``"cls"`` the first or ``"last"`` the last of them;
-        ``"auto"`` is the mean.
-    batch_size : texts a forward pass.
-    max_length : longer texts are cut to this many tokens; None for what the
-        tokenizer and the model allow.
-    device : where to run; None for where the model is.
+    model : a transformers model, or the folder or hub id to load one from; with `modules`, any
+        torch module. Of an encoder-decoder the encoder is run; of CLIP, the tower for the inputs.
+    inputs : n texts; n images, as paths, PIL images or arrays; or n clips, as paths, pairs (array,
+        rate in Hz) or records of the datasets library. See `loes.inputs`.
+    processor : the model's tokenizer, image processor or feature extractor, or a processor that
+        holds it; loaded beside the model when `model` is a folder or id. Or any callable from a
+        list of inputs to a tensor or a mapping of tensors, known to a cache by its name only; None
+        stacks tensors for a model that is not of transformers.
+    pooling : ``"mean"`` of true tokens, patches or frames; ``"cls"``, the first token; ``"last"``
+        true token; ``"mean_without_first"``, for decoders, whose first token is an attention sink
+        with huge features. ``"auto"`` is the mean, and that without the first for decoders; the
+        result says which.
+    final_norm : the last layer ``"as_is"``, as `hidden_states[-1]` of the family has it (a table is
+        in `loes.families`); ``"apply"``, behind the final norm; or ``"skip"``, before it.
+    modules : names of modules whose outputs are taken instead of the hidden states, pooled by their
+        axes: (n, d) as they are, (n, tokens, d) over tokens, (n, d, height, width) over space. Of
+        several outputs the first tensor, of several runs the last.
+    batch_size : samples a forward pass, at most.
+    max_length : longer texts are cut to this many tokens, longer clips to this many seconds; None
+        for what processor and model allow. A Whisper encoder then hears no more than that, at a
+        fraction of the cost of its 30 s, and gives other features: it attends to the padding.
+    cache : folder for finished shards, which another run with the same model, inputs and settings
+        takes from there; batch size and device do not count.
+    shard_size : samples a shard.
+    device : where to run, and where the model stays; None for where it is.
+    dtype : precision to load a folder or id in, such as ``"bfloat16"``; None for that of the
+        weights. Sums over tokens are always float32.
     progress : show a progress bar.
+    trust_remote_code : run Python code that comes with a folder or id.
 
     Returns
     -------
     LayerFeatures with L + 1 float32 arrays (n, d) for a model of L blocks; the first is the
-    embedding output. The last is `hidden_states[-1]` as the family defines it: after the final
-    norm in most language models.
+    embedding output, the input of the first block. A stage of a CNN counts as a block. With
+    `modules`, one array a module.
 
     Raises
     ------
-    TypeError, ValueError for input that cannot give features: no texts, something that is no
-    text, a text without a token, no tokenizer, no padding token, an unknown pooling, or
-    features that are not finite (the layer and a cure are named).
+    TypeError, ValueError for input that cannot give features, most of it before the model runs:
+    no inputs, or of another kind than the model reads; a text without a token or a clip without a
+    frame; no processor; a pooling that means nothing for the family; a family that is not known;
+    a cache of something else; or features that are not finite (the layer and a cure are named).
+
+    Notes
+    -----
+    Weights are taken from safetensors where there are any. Older checkpoints are pickles, of which
+    transformers unpickles tensors only (``weights_only``); one with code in it is refused.
     """
-    wanted = "inputs must be a sequence of texts, such as ['one text', 'another']"
+    inputs = _as_sequence(inputs)
+    features: LayerFeatures | None = None
+    for rows, shard in stream_layers(
+        model,
+        inputs,
+        processor=processor,
+        pooling=pooling,
+        final_norm=final_norm,
+        modules=modules,
+        batch_size=batch_size,
+        max_length=max_length,
+        cache=cache,
+        shard_size=shard_size,
+        device=device,
+        dtype=dtype,
+        progress=progress,
+        trust_remote_code=trust_remote_code,
+    ):
+        if features is None:
+            arrays = [np.empty((len(inputs), X.shape[1]), np.float32) for X in shard]
+            features = LayerFeatures(shard.names, arrays, shard.pooling)
+        for array, X in zip(features, shard, strict=True):
+            array[rows] = X
+    return features
+
+
+def stream_layers(
+    model: torch.nn.Module | str | PathLike,
+    inputs: Sequence,
+    *,
+    processor: Any = None,
+    pooling: str = "auto",
+    final_norm: str = "as_is",
+    modules: Sequence[str] | None = None,
+    batch_size: int = 32,
+    max_length: float | None = None,
+    cache: str | PathLike | None = None,
+    shard_size: int = 4096,
+    shards: Iterable[int] | None = None,
+    device: str | torch.device | None = None,
+    dtype: str | torch.dtype | None = None,
+    progress: bool = True,
+    trust_remote_code: bool = False,
+) -> Iterator[tuple[slice, LayerFeatures]]:
+    """Give the features of `extract_layers` shard by shard, in memory that does not grow with n.
+
+    Parameters
+    ----------
+    shards : numbers of the shards to compute, from 0, as one of several processes; None for all.
+    model, inputs, processor, ... : as in `extract_layers`.
+
+    Returns
+    -------
+    Iterator over (rows of `inputs`, their LayerFeatures). Arguments are checked at once; the model
+    runs when the iterator is asked for a shard.
+    """
+    inputs = _as_sequence(inputs)
+    for name, value, allowed in (
+        ("pooling", pooling, ("auto", *POOLINGS)),
+        ("final_norm", final_norm, FINAL_NORMS),
+    ):
+        if value not in allowed:
+            raise ValueError(f"{name} must be one of {allowed}; got {value!r}.")
+    for name, value in (("batch_size", batch_size), ("shard_size", shard_size)):
+        _check_whole(name, value)
+    if modules is not None and final_norm != "as_is":
+        raise ValueError(f"final_norm={final_norm!r} is for hidden states, not for modules=[...].")
+    n_shards = -(-len(inputs) // shard_size)
+    shards = range(n_shards) if shards is None else list(shards)
+    if unknown := [shard for shard in shards if shard not in range(n_shards)]:
+        raise ValueError(f"shards must be among 0 ... {n_shards - 1}; got {unknown}.")
+
+    model, folder = _load(model, dtype, trust_remote_code)
+    watched = None if modules is None else _submodules(model, modules)
+    part = reading_part(model, inputs, modules)
+    family = family_of(part, modules)
+    pooling = resolve_pooling(family, pooling)
+    norm = None if final_norm == "as_is" else final_norm_of(part, family)
+    processor = find_processor(processor, part, family.modality, folder, trust_remote_code)
+    modality = modality_read_by(processor)
+    _check_max_length(max_length, modality)
+    _check_kind(inputs, modality, type(part).__name__)
+
+    reader = Reader(part, family, processor, batch_size, max_length)
+    forward = Forward(part, family, reader, pooling, final_norm, norm, watched, device)
+    store = None
+    if cache is not None:
+        about = {
+            "extraction": EXTRACTION,
+            "model": _name(part),
+            "revision": getattr(getattr(part, "config", None), "_commit_hash", None),
+            "weights": fingerprint_model(part),
+            "processor": describe_processor(processor),
+            "inputs": fingerprint_inputs(_files(inputs, modality)),
+            "n": len(inputs),
+            "shard_size": int(shard_size),
+            "pooling": pooling,
+            "final_norm": final_norm,
+            "modules": None if modules is None else list(modules),
+            "max_length": None if max_length is None else float(max_length),
+            "dtype": str(forward.dtype),
+        }
+        store = FeatureStore(cache, about)
+    return _stream(forward, inputs, shards, shard_size, store, progress)
+
+
+def _stream(
+    forward: Forward,
+    inputs: Sequence,
+    shards: Iterable[int],
+    shard_size: int,
+    store: FeatureStore | None,
+    progress: bool,
+) -> Iterator[tuple[slice, LayerFeatures]]:
+    """Take each shard from the store, or compute it and put it there."""
+    rows = {k: slice(k * shard_size, min((k + 1) * shard_size, len(inputs))) for k in shards}
+    quiet = {} if progress else {"disable": True}  # unsaid, so that TQDM_DISABLE is heard
+    bar = tqdm(
+        total=sum(part.stop - part.start for part in rows.values()),
+        desc=forward.pooling,
+        unit=UNITS[modality_read_by(forward.reader.processor)],
+        **quiet,
+    )
+    finished = 0
+    with bar:
+        for shard, part in rows.items():
+            features = store and store.read(shard)
+            if features is None:
+                numbers = range(part.start, part.stop)
+                features = forward.features(inputs, numbers, bar.update)
+                if store is not None:
+                    store.write(shard, features)
+            else:
+                finished += part.stop - part.start
+                bar.initial = finished  # so that the rate is that of the forward passes
+                bar.update(part.stop - part.start)
+            yield part, features
+
+
+def _as_sequence(inputs: Any) -> Sequence:
+    """Return inputs that can be counted and taken one by one, or say what they should be."""
+    wanted = "inputs must be a sequence of texts, images or clips, such as ['one text', 'another']"
     # Tables and mappings iterate over their keys, sets in no order: neither is what was meant.
     keyed = isinstance(inputs, (Mapping, Set)) or hasattr(inputs, "keys")
     if isinstance(inputs, (str, bytes)) or keyed or not isinstance(inputs, Iterable):
         hint = " Pass one of its columns." if keyed else ""
         raise TypeError(f"{wanted}; got one {type(inputs).__name__}.{hint}")
-    texts = list(inputs)
-    for text in texts:
-        if not isinstance(text, str):
-            raise TypeError(f"{wanted}; got {type(text).__name__} in it.")
-    if not texts:
-        raise ValueError("inputs is empty; pass at least one text.")
-    for name, value in (
-        ("batch_size", batch_size),
-        ("max_length", 1 if max_length is None else max_length),
-    ):
-        if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
-            raise ValueError(f"{name} must be a whole number >= 1; got {value!r}.")
-    if pooling not in ("auto", *POOLINGS):
-        raise ValueError(f"pooling must be 'auto' or one of {POOLINGS}; got {pooling!r}.")
-    pooling = "mean" if pooling == "auto" else pooling
+    if not (hasattr(inputs, "__len__") and hasattr(inputs, "__getitem__")):
+        inputs = list(inputs)
+    if not len(inputs):
+        raise ValueError("inputs is empty; pass at least one sample.")
+    return inputs
+
+
+def _check_whole(name: str, value: Any) -> None:
+    if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
+        raise ValueError(f"{name} must be a whole number >= 1; got {value!r}.")
+
+
+def _check_max_length(max_length: Any, modality: str | None) -> None:
+    """Refuse a length that is none, in tokens or in seconds."""
+    if max_length is None:
+        return
+    if modality == "text":
+        _check_whole("max_length", max_length)
+    elif modality != "audio":
+        raise ValueError("max_length cuts texts and clips; leave it out for other inputs.")
+    elif not isinstance(max_length, Real) or not 0 < max_length < float("inf"):
+        raise ValueError(f"max_length must be seconds > 0 for clips; got {max_length!r}.")
+
+
+def _check_kind(inputs: Sequence, modality: str | None, reader: str) -> None:
+    """Refuse inputs of another kind than the model reads, before anything is computed."""
+    if modality == "text":
+        for text in inputs:
+            if not isinstance(text, str):
+                raise TypeError(
+                    f"{reader} wants a sequence of texts, such as ['one text', 'another']; got "
+                    f"{type(text).__name__} in it."
+                )
+    elif modality is not None and (found := modality_of(inputs)) != modality:
+        raise TypeError(f"{reader} reads {modality} inputs; got a sequence of {found} inputs.")
+
+
+def _load(
+    model: Any, dtype: str | torch.dtype | None, trust_remote_code: bool
+) -> tuple[torch.nn.Module, str | PathLike | None]:
+    """Return the model and the folder or id that it came from, if any."""
     if isinstance(model, (str, PathLike)):
-        tokenizer = tokenizer or AutoTokenizer.from_pretrained(model)
-        model = AutoModel.from_pretrained(model)
-    if not isinstance(model, PreTrainedModel):
+        precision = {} if dtype is None else {"dtype": dtype}
+        loaded = AutoModel.from_pretrained(model, trust_remote_code=trust_remote_code, **precision)
+        return loaded, model
+    if not isinstance(model, torch.nn.Module):
         raise TypeError(
-            "model must be a transformers model, or the folder or hub id to load one from; got "
-            f"{type(model).__name__}."
+            "model must be a transformers model, the folder or hub id to load one from, or a torch "
+            f"module; got {type(model).__name__}."
         )
-    if model.config.is_encoder_decoder:
-        model = model.get_encoder()  # the half that reads texts
-    if tokenizer is None:
-        raise ValueError(
-            "a loaded model says nothing about its tokenizer: pass tokenizer=..., "
-            "or pass the model's folder or hub id instead of the model."
-        )
-    if tokenizer.pad_token is None:
-        raise ValueError(
-            f"{type(tokenizer).__name__} has no padding token, so texts cannot be batched; "
-            "set tokenizer.pad_token = tokenizer.eos_token first."
-        )
+    if dtype is not None:
+        raise ValueError("dtype is for loading a folder or id; call model.to(dtype) instead.")
+    return model, None
 
-    # A tokenizer that was never told its limit answers with a huge number: ask the model then.
-    # A model without a limit may answer with None or -1, and the library counts in 32 bits.
-    positions = getattr(model.config, "max_position_embeddings", None)
-    limits = (max_length, tokenizer.model_max_length, positions, 2**31 - 1)
-    longest = int(min(limit for limit in limits if limit is not None and limit > 0))
-    tokens = tokenizer(texts, truncation=True, max_length=longest)
-    lengths = np.array([len(ids) for ids in tokens["input_ids"]])
-    if (lengths == 0).any():
-        where = int(np.flatnonzero(lengths == 0)[0])
-        raise ValueError(f"inputs[{where}] ({texts[where]!r}) has no token; leave it out.")
-    order = np.argsort(-lengths, kind="stable")  # longest first: too large a batch fails at once
 
-    device = torch.device(device) if device is not None else model.device
-    in_training = [module for module in model.modules() if module.training]
-    quiet = {} if progress else {"disable": True}  # unsaid, so that TQDM_DISABLE is heard
-    model.to(device).eval()
-    arrays: list[np.ndarray] = []
-    try:
-        with (
-            torch.inference_mode(),
-            tqdm(total=len(texts), unit="text", **quiet) as bar,
-        ):
-            for start in range(0, len(texts), batch_size):
-                rows = order[start : start + batch_size]
-                # On the right even for decoders: padding on the left would shift the positions.
-                batch = tokenizer.pad(
-                    {key: [tokens[key][row] for row in rows] for key in tokens},
-                    padding_side="right",
-                    return_tensors="pt",
-                ).to(device)
-                hidden_states = model(**batch, output_hidden_states=True).hidden_states
-                if not arrays:
-                    arrays = [
-                        np.empty((len(texts), hidden.shape[-1]), dtype=np.float32)
-                        for hidden in hidden_states
-                    ]
-                    names = ["embedding", *(f"layer{i}" for i in range(1, len(arrays)))]
-                for name, array, hidden in zip(names, arrays, hidden_states, strict=True):
-                    # float32 before the mean: a half-precision sum over tokens loses digits
-                    pooled = pool_tokens(hidden.float(), batch["attention_mask"], pooling)
-                    if not pooled.isfinite().all():
-                        raise ValueError(
-                            f"{name} has non-finite features ({model.dtype} on {device}): half "
-                            "precision has overflowed or the weights are damaged. Load the model "
-                            "in float32 or bfloat16."
-                        )
-                    array[rows] = pooled.cpu().numpy()
-                bar.update(len(rows))
-    finally:
-        for module in in_training:
-            module.training = True
+def _submodules(model: torch.nn.Module, names: Sequence[str]) -> dict[str, torch.nn.Module]:
+    """Return modules by name, or say which name is wrong."""
+    known = dict(model.named_modules())
+    if isinstance(names, str) or not len(names):
+        raise ValueError(f"modules must be a list of names; got {names!r}.")
+    for name in names:
+        if name not in known:
+            near = get_close_matches(name, known, n=3) or list(known)[1:9]
+            raise ValueError(f"there is no module {name!r}; did you mean one of {near}?")
+    return {name: known[name] for name in names}
 
-    return LayerFeatures(names, arrays, pooling)
+
+def _name(model: torch.nn.Module) -> str:
+    """Return the name of the folder or hub id, without where it lies, or else the class."""
+    path = getattr(getattr(model, "config", None), "name_or_path", "")
+    return Path(path).name or type(model).__name__
+
+
+def _files(inputs: Sequence, modality: str | None) -> Iterable:
+    """Return inputs with the names of image and audio files as paths, whose content counts."""
+    if modality not in ("image", "audio"):
+        return inputs
+    return (Path(item) if isinstance(item, str) else item for item in inputs)

@@ -682,7 +682,7 @@ def newsgroups():
     task = tasks.load("20newsgroups", per_class=12)
     model, tokenizer = zoo.load("minilm")
     texts = [task.inputs[i] for i in task.train]
-    return extract_layers(model, texts, tokenizer=tokenizer), task.labels[task.train]
+    return extract_layers(model, texts, processor=tokenizer), task.labels[task.train]
 
 
 @pytest.mark.filterwarnings("ignore::loes.SelectionWarning")
