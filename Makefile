@@ -7,7 +7,9 @@ PYTHON ?= python3
 VENV := .venv
 PY := $(VENV)/bin/python
 INPUTS := pyproject.toml requirements.txt requirements-data.txt constraints.txt
+MORE_DATA := requirements-data-more.txt
 READY := $(VENV)/.ready-$(shell cat $(INPUTS) | cksum | cut -d ' ' -f 1)
+ALL_READY := $(READY)-$(shell cksum < $(MORE_DATA) | cut -d ' ' -f 1)
 SITE := _build/html/index.html
 
 # Nothing may write progress bars or ask a hub while notebooks run: outputs are compared.
@@ -20,12 +22,12 @@ book: $(READY) ## set up, run the quick start, build the site
 	$(PY) book/quickstart.py
 	@$(MAKE) --no-print-directory site
 
-test: lint site ## all that CI checks: style, site, package, every notebook
+test: lint site $(ALL_READY) ## all that CI checks: style, site, package, every notebook
 	$(PY) -m pytest
 	$(QUIET) OMP_NUM_THREADS=1 $(PY) -m pytest book --nbval --nbval-current-env \
 		--nbval-sanitize-with tests/nbval_sanitize.cfg -n 2 --dist loadfile
 
-chapters: $(READY) ## derive notebooks from book/src: run what changed, or all with ARGS=--all
+chapters: $(ALL_READY) ## derive notebooks from book/src: run what changed, or all with ARGS=--all
 	$(QUIET) $(PY) book/sync.py $(ARGS)
 
 lint: $(READY) ## format, lint, and agreement of notebooks with book/src
@@ -56,4 +58,8 @@ $(READY):
 	@$(PYTHON) -m venv --clear $(VENV)
 	$(PY) -m pip install -q --no-compile -r requirements.txt -c constraints.txt
 	$(PY) -m pip install -q --no-compile --no-deps --require-hashes -r requirements-data.txt
+	@touch $@
+
+$(ALL_READY): $(READY)
+	$(PY) -m pip install -q --no-compile --no-deps --require-hashes -r $(MORE_DATA)
 	@touch $@

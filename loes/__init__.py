@@ -1,32 +1,40 @@
 """loes: which layers of a pretrained model hold what a task needs.
 
-Data flows one way: a model's hidden states -> `extract_layers` -> `LayerFeatures` -> `LOES`.
+Data flows one way: a model's hidden states -> `extract_layers` -> `LayerFeatures` -> `LOES` ->
+`train_probe`, which fuses the picked layers; `evaluate` judges the whole way.
 """
 
 from importlib import import_module
 
-from loes import tasks, terms, zoo
+from loes import baselines, tasks, terms, zoo
 from loes.analysis import exhaustive, sensitivity, stability
-from loes.extract import extract_layers
+from loes.evaluation import Evaluation, evaluate
+from loes.extract import extract_layers, stream_layers
 from loes.features import LayerFeatures
 from loes.georeg import GeoReg
 from loes.selection import LOES, RankWarning, SelectionWarning, TermDominanceWarning
 from loes.statistics import LayerStatistics
+from loes.training import train_probe
 
 __all__ = [
     "LOES",
+    "Evaluation",
     "GeoReg",
     "LayerFeatures",
     "LayerStatistics",
     "RankWarning",
     "SelectionWarning",
     "TermDominanceWarning",
+    "baselines",
+    "evaluate",
     "exhaustive",
     "extract_layers",
     "sensitivity",
     "stability",
+    "stream_layers",
     "tasks",
     "terms",
+    "train_probe",
     "zoo",
 ]
 __version__ = "0.1.0"
