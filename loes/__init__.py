@@ -8,6 +8,7 @@ from importlib import import_module
 
 from loes import baselines, tasks, terms, zoo
 from loes.analysis import exhaustive, sensitivity, stability
+from loes.encoder import FusedEncoder
 from loes.evaluation import Evaluation, evaluate
 from loes.extract import extract_layers, stream_layers
 from loes.features import LayerFeatures
@@ -19,6 +20,7 @@ from loes.training import train_probe
 __all__ = [
     "LOES",
     "Evaluation",
+    "FusedEncoder",
     "GeoReg",
     "LayerFeatures",
     "LayerStatistics",

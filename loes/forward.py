@@ -24,6 +24,28 @@ def first_tensor(output: Any) -> torch.Tensor | None:
     return next((value for value in values or () if isinstance(value, torch.Tensor)), None)
 
 
+def hidden_states(
+    run: Callable[..., Any], norm: torch.nn.Module | None, final_norm: str
+) -> tuple[torch.Tensor, ...] | None:
+    """Return the hidden states of a forward pass, the last one before or behind a norm.
+
+    Parameters
+    ----------
+    run : calls the model with the keywords that it is given.
+    norm : the final norm; None leaves the states as they are.
+    final_norm : ``"apply"`` or ``"skip"``.
+    """
+    last = None
+
+    def keep(_, args, output):
+        nonlocal last
+        last = args[0] if final_norm == "skip" else output
+
+    with nullcontext() if norm is None else norm.register_forward_hook(keep):
+        states = run(output_hidden_states=True).hidden_states
+    return states if norm is None or states is None else (*states[:-1], last)
+
+
 @dataclass
 class Forward:
     """A model with everything that decides its features.
@@ -92,21 +114,14 @@ class Forward:
         return self._hidden_states(batch) if self.watched is None else self._outputs(batch)
 
     def _hidden_states(self, batch: Batch) -> dict[str, torch.Tensor]:
-        last = None
-
-        def keep(_, args, output):
-            nonlocal last
-            last = args[0] if self.final_norm == "skip" else output
-
         on_tokens = self.norm is not None and self.family.norm_on == "tokens"
-        with self.norm.register_forward_hook(keep) if on_tokens else nullcontext():
-            states = self._call(batch, output_hidden_states=True).hidden_states
+        states = hidden_states(
+            partial(self._call, batch), self.norm if on_tokens else None, self.final_norm
+        )
         if states is None:
             raise ValueError(
                 f"{type(self.model).__name__} returns no hidden states; {offer_modules(self.model)}"
             )
-        if on_tokens:
-            states = (*states[:-1], last)
         names = ["embedding", *(f"layer{i}" for i in range(1, len(states)))]
         pooled = {
             name: self._pool(name, state, batch) for name, state in zip(names, states, strict=True)
