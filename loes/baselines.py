@@ -10,7 +10,9 @@ from sklearn.linear_model import MultiTaskLasso, Ridge, RidgeClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+from loes.extract import extract_layers
 from loes.features import LayerFeatures
+from loes.pooling import turning
 from loes.selection import LOES
 from loes.terms import spectral_entropy
 
@@ -112,6 +114,23 @@ def loes(criterion: str, **parameters) -> Method:
 def entropy(calibration: Calibration, k: int) -> Choice:
     """Take the k layers of largest spectral entropy (Skean et al., 2025), whatever the target."""
     return _largest([spectral_entropy(X) for X in calibration.layers], k)
+
+
+def token_curvature(model, inputs, **options) -> np.ndarray:
+    """Return the mean angle, in radians, by which the path of the tokens turns in each layer, (L,).
+
+    Parameters
+    ----------
+    model, inputs, **options : as for `loes.extract_layers`.
+
+    Raises
+    ------
+    ValueError when no input has three tokens; and as `loes.extract_layers`.
+    """
+    features = extract_layers(model, inputs, **options | {"pooling": turning})
+    if not features[0][:, 1].any():
+        raise ValueError("no input has three tokens, so that no path of tokens turns.")
+    return np.array([X[:, 0].sum() / X[:, 1].sum() for X in features])
 
 
 def curvature(calibration: Calibration, k: int) -> Choice:

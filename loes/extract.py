@@ -1,6 +1,6 @@
 """From a model and its inputs to one pooled feature matrix a layer."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from difflib import get_close_matches
 from numbers import Integral, Real
 from os import PathLike
@@ -23,6 +23,7 @@ from loes.families import (
 from loes.features import LayerFeatures
 from loes.forward import Forward
 from loes.inputs import modality_of
+from loes.pooling import name_of
 from loes.readers import Reader, describe_processor, find_processor, modality_read_by
 from loes.store import FeatureStore, fingerprint_inputs, fingerprint_model
 
@@ -35,7 +36,7 @@ def extract_layers(
     inputs: Sequence,
     *,
     processor: Any = None,
-    pooling: str = "auto",
+    pooling: str | Callable = "auto",
     final_norm: str = "as_is",
     modules: Sequence[str] | None = None,
     batch_size: int = 32,
@@ -66,7 +67,8 @@ def extract_layers(
     pooling : ``"mean"`` of true tokens, patches or frames; ``"cls"``, the first token; ``"last"``
         true token; ``"mean_without_first"``, for decoders, whose first token is an attention sink
         with huge features. ``"auto"`` is the mean, and that without the first for decoders; the
-        result says which.
+        result says which. Or a function of hidden states (batch, tokens, d) and the mask of true
+        tokens that returns (batch, width), known to a cache by its name only.
     final_norm : the last layer ``"as_is"``, as `hidden_states[-1]` of the family has it (a table is
         in `loes.families`); ``"apply"``, behind the final norm; or ``"skip"``, before it.
     modules : names of modules whose outputs are taken instead of the hidden states, pooled by their
@@ -134,7 +136,7 @@ def stream_layers(
     inputs: Sequence,
     *,
     processor: Any = None,
-    pooling: str = "auto",
+    pooling: str | Callable = "auto",
     final_norm: str = "as_is",
     modules: Sequence[str] | None = None,
     batch_size: int = 32,
@@ -161,7 +163,7 @@ def stream_layers(
     """
     inputs = _as_sequence(inputs)
     for name, value, allowed in (
-        ("pooling", pooling, ("auto", *POOLINGS)),
+        ("pooling", "auto" if callable(pooling) else pooling, ("auto", *POOLINGS)),
         ("final_norm", final_norm, FINAL_NORMS),
     ):
         if value not in allowed:
@@ -199,7 +201,7 @@ def stream_layers(
             "inputs": fingerprint_inputs(_files(inputs, modality)),
             "n": len(inputs),
             "shard_size": int(shard_size),
-            "pooling": pooling,
+            "pooling": name_of(pooling),
             "final_norm": final_norm,
             "modules": None if modules is None else list(modules),
             "max_length": None if max_length is None else float(max_length),
@@ -222,7 +224,7 @@ def _stream(
     quiet = {} if progress else {"disable": True}  # unsaid, so that TQDM_DISABLE is heard
     bar = tqdm(
         total=sum(part.stop - part.start for part in rows.values()),
-        desc=forward.pooling,
+        desc=name_of(forward.pooling),
         unit=UNITS[modality_read_by(forward.reader.processor)],
         **quiet,
     )

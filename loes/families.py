@@ -240,11 +240,11 @@ def offer_modules(model: torch.nn.Module, count: int = 8) -> str:
     return f"name the modules whose outputs are wanted, modules=[...]. It has {some}."
 
 
-def resolve_pooling(family: Family, pooling: str) -> str:
+def resolve_pooling(family: Family, pooling: str | Callable) -> str | Callable:
     """Return the pooling that ``"auto"`` stands for, or say why the asked one means nothing."""
     if pooling == "auto":
         return family.poolings[0]
-    if pooling not in family.poolings:
+    if not callable(pooling) and pooling not in family.poolings:
         raise ValueError(
             f"pooling={pooling!r} means nothing here: {family.refusal}. "
             f"Choose from {family.poolings}, or 'auto' for {family.poolings[0]!r}."

@@ -12,7 +12,7 @@ from transformers import PreTrainedModel
 
 from loes.families import Family, inference, offer_modules
 from loes.features import LayerFeatures
-from loes.pooling import pool
+from loes.pooling import name_of, pool
 from loes.readers import Batch, Reader
 
 
@@ -55,7 +55,7 @@ class Forward:
     model : what reads the inputs.
     family : its family.
     reader : what turns inputs into batches.
-    pooling : one that the family knows.
+    pooling : one that the family knows, or a function.
     final_norm : ``"as_is"``, ``"apply"`` or ``"skip"``.
     norm : the final norm; None where it is not asked for or does not exist.
     watched : modules whose outputs are taken, by name; None for the hidden states.
@@ -65,7 +65,7 @@ class Forward:
     model: torch.nn.Module
     family: Family
     reader: Reader
-    pooling: str
+    pooling: str | Callable
     final_norm: str = "as_is"
     norm: torch.nn.Module | None = None
     watched: dict[str, torch.nn.Module] | None = None
@@ -105,7 +105,7 @@ class Forward:
                         arrays[name] = np.empty((len(numbers), part.shape[1]), np.float32)
                     arrays[name][batch.rows] = part
                 advance(len(batch.rows))
-        return LayerFeatures(list(arrays), list(arrays.values()), self.pooling)
+        return LayerFeatures(list(arrays), list(arrays.values()), name_of(self.pooling))
 
     def _run(self, batch: Batch) -> dict[str, torch.Tensor]:
         """Return the pooled (batch, d) vectors of each layer."""

@@ -9,8 +9,9 @@ from transformers import AutoModel, BartConfig, BertConfig, GPT2Config, LlamaCon
 from transformers.models.vit.image_processing_pil_vit import ViTImageProcessorPil
 
 from loes import LayerFeatures, extract, extract_layers, zoo
+from loes.baselines import token_curvature
 from loes.extract import stream_layers
-from loes.pooling import pool, pool_tokens
+from loes.pooling import pool, pool_tokens, turning
 from loes.readers import describe_processor
 
 TEXTS = ["the cat", "a dog ran far away on the mat", "sat", "the dog sat on a mat", "cat cat cat"]
@@ -468,3 +469,56 @@ def test_the_model_is_as_it_was_between_shards(bert, cached):
 def test_arguments_are_checked_before_the_first_shard(bert, make_tokenizer):
     with pytest.raises(TypeError, match="got int in it"):
         stream_layers(bert, [*TEXTS, 3], processor=make_tokenizer())
+
+
+# A pooling of one's own, and the curvature that is measured by one
+
+
+def test_a_function_may_pool(bert, make_tokenizer):
+    def largest(hidden, mask):
+        return hidden.masked_fill(~mask.bool().unsqueeze(-1), -torch.inf).amax(1)
+
+    settings = {"processor": make_tokenizer(), "progress": False}
+    features = extract_layers(bert, TEXTS, pooling=largest, batch_size=2, **settings)
+    assert features.pooling == "largest"
+    ids = make_tokenizer()(TEXTS[1], return_tensors="pt")
+    with torch.no_grad():
+        states = bert.eval()(**ids, output_hidden_states=True).hidden_states
+    for X, state in zip(features, states, strict=True):
+        np.testing.assert_allclose(X[1], state[0].amax(0), atol=1e-5)
+
+
+def test_curvature_is_that_of_angles_by_hand(bert, make_tokenizer):
+    texts = [*TEXTS, "on the far mat"]
+    found = token_curvature(bert, texts, processor=make_tokenizer(), progress=False, batch_size=2)
+    expected = np.zeros((4, len(texts)))
+    for i, text in enumerate(texts):
+        ids = make_tokenizer()(text, return_tensors="pt")
+        with torch.no_grad():
+            states = bert.eval()(**ids, output_hidden_states=True).hidden_states
+        for layer, state in enumerate(states):
+            steps = np.diff(state[0].double().numpy(), axis=0)
+            angles = [
+                np.arccos(a @ b / np.linalg.norm(a) / np.linalg.norm(b))
+                for a, b in zip(steps[1:], steps[:-1], strict=True)
+            ]
+            expected[layer, i] = np.mean(angles)
+    np.testing.assert_allclose(found, expected.mean(1), atol=1e-4)
+
+
+def test_a_straight_path_does_not_turn_and_one_back_and_forth_turns_by_pi():
+    line = torch.arange(5.0)[None, :, None] * torch.tensor([1.0, 2.0])
+    zigzag = (torch.arange(5) % 2)[None, :, None] * torch.tensor([1.0, 2.0])
+    mask = torch.ones(1, 5)
+    assert turning(line, mask).tolist() == [[pytest.approx(0, abs=1e-3), 1]]
+    assert turning(zigzag, mask).tolist() == [[pytest.approx(np.pi, abs=1e-3), 1]]
+    mask[0, 2:] = 0
+    assert turning(zigzag, mask).tolist() == [[0, 0]]
+
+
+def test_texts_too_short_to_turn_are_left_out(bert, make_tokenizer):
+    settings = {"processor": make_tokenizer(special=False), "progress": False}
+    both = token_curvature(bert, ["the cat sat", "cat"], **settings)
+    np.testing.assert_allclose(both, token_curvature(bert, ["the cat sat"], **settings), atol=1e-5)
+    with pytest.raises(ValueError, match="three tokens"):
+        token_curvature(bert, ["cat"], **settings)
