@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.table import Table
 from transformers.utils import logging
 
-from loes import run
+from loes import run, zoo
 from loes.checks import as_targets, as_task
 from loes.distributed import Process, process_group, wait
 from loes.selection import LOES, SelectionWarning
@@ -53,7 +53,10 @@ app = typer.Typer(
 )
 
 Model = Annotated[
-    str, typer.Option("--model", help="A folder, a name of the hub, or one of the zoo (minilm).")
+    str,
+    typer.Option(
+        "--model", help=f"A folder, a name of the hub, or one of {', '.join(zoo.MODELS)}."
+    ),
 ]
 Data = Annotated[
     str,
@@ -89,7 +92,7 @@ MaxLength = Annotated[
 Device = Annotated[
     str | None, typer.Option("--device", help="cpu, cuda or mps; cuda if there is one.")
 ]
-Seed = Annotated[int, typer.Option("--seed", help="Of what is drawn at random.")]
+Seed = Annotated[int, typer.Option("--seed", min=0, help="Of what is drawn at random.")]
 Task = Annotated[str, typer.Option("--task", help="auto, classification or regression.")]
 Progress = Annotated[bool, typer.Option("--progress/--no-progress", help="Show progress bars.")]
 
@@ -300,7 +303,11 @@ def export(
         str | None, typer.Option("--model", help="Where the model is now, if it has moved.")
     ] = None,
 ) -> None:
-    """Write the part of a model that the selected layers need, for plain transformers to load."""
+    """Write the part of a model that the selected layers need, for plain transformers to load.
+
+    Where the family puts a final norm on the last hidden state, the highest selected layer is what
+    goes into that norm: loes.json says so, as final_norm "skip", for loes.extract_layers.
+    """
     with user_errors():
         _quiet_libraries()
         content = run.read_selection(selection)
@@ -309,19 +316,21 @@ def export(
         (of, f"{n['before']:,}", f"{n['after']:,}", f"{n['saved']:.0%}") for of, n in report.items()
     ]
     _print(pd.DataFrame(rows, columns=["", "before", "after", "saved"]))
-    typer.echo(f"Written to {out}")
+    typer.echo(f"Written to {out}. Features: loes.extract_layers, with the settings in loes.json.")
 
 
 def _budget(text: str) -> int | str:
     """Return a number of layers, or "auto"."""
-    if text == "auto" or text.isdecimal():
-        return text if text == "auto" else int(text)
-    raise ValueError(f"-k must be a whole number or auto; got {text!r}.")
+    if text == "auto":
+        return text
+    if text.isdecimal() and int(text) >= 1:
+        return int(text)
+    raise ValueError(f"-k must be a whole number from 1, or auto; got {text!r}.")
 
 
 def _as_number(length: float | None) -> float | None:
     """Return a whole number as one: tokens are counted."""
-    return int(length) if length is not None and length == int(length) else length
+    return int(length) if length is not None and length.is_integer() else length
 
 
 def _prepare(process: Process, device: str | None, out: Path) -> tuple[torch.device, bool]:

@@ -279,12 +279,18 @@ def _check_max_length(max_length: Any, modality: str | None) -> None:
 def _check_kind(inputs: Sequence, modality: str | None, reader: str) -> None:
     """Refuse inputs of another kind than the model reads, before anything is computed."""
     if modality == "text":
-        for text in inputs:
+        for index, text in enumerate(inputs):
             if not isinstance(text, str):
                 raise TypeError(
                     f"{reader} wants a sequence of texts, such as ['one text', 'another']; got "
                     f"{type(text).__name__} in it."
                 )
+            try:
+                text.encode()
+            except UnicodeEncodeError as error:
+                raise ValueError(
+                    f"inputs[{index}] is no text: {error.reason} in {text[:40]!r}; leave it out."
+                ) from None
     elif modality is not None and (found := modality_of(inputs)) != modality:
         raise TypeError(f"{reader} reads {modality} inputs; got a sequence of {found} inputs.")
 

@@ -38,6 +38,7 @@ from loes.store import MANIFEST, FeatureStore, fingerprint_inputs, fingerprint_m
 
 FORMAT = "loes.selection/1"
 FEATURES = "features"
+OURS = {"selection.json", "path.csv", "path.png", "redundancy.png", "layers.csv", "layers.png"}
 SHARD = 1024  # samples a file: the least share of a process, and the most that a stop can lose
 SHOWN = 4096  # samples that the map of redundancies is drawn from
 HELD_OUT = 0.25
@@ -154,7 +155,7 @@ def _open_dataset(folder: Path, split: str):
         if not saved:
             return datasets.load_dataset(str(folder), split=split)
         dataset = datasets.load_from_disk(str(folder))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
         raise ValueError(f"cannot open {folder} as a data set: {error}") from error
     if not isinstance(dataset, Mapping):
         return dataset
@@ -530,10 +531,11 @@ def check_folder(folder: Path) -> None:
     """
     if folder.exists() and not folder.is_dir():
         raise NotADirectoryError(f"{folder} is a file; pass a folder for the results.")
-    if folder.is_dir() and not (folder / FEATURES).is_dir() and (names := os.listdir(folder)):
+    foreign = set(os.listdir(folder)) - OURS if folder.is_dir() else ()
+    if foreign and not (folder / FEATURES).is_dir():
         raise ValueError(
-            f"{folder} holds other files ({', '.join(sorted(names)[:3])}) and no run of loes; pass "
-            "a new or an empty folder for the results."
+            f"{folder} holds other files ({', '.join(sorted(foreign)[:3])}) and no run of loes; "
+            "pass a new or an empty folder for the results."
         )
 
 

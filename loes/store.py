@@ -47,23 +47,23 @@ class FeatureStore:
 
     def __init__(self, folder: str | os.PathLike, about: Mapping[str, object]):
         self.folder = Path(folder)
+        self._about = about
         self._manifest = hashlib.sha256(_json(about)).hexdigest()
         self._layout: tuple[str, dict] | None = None  # of the first shard seen: its name, layers
         if self.folder.exists() and not self.folder.is_dir():
             raise NotADirectoryError(f"{folder} is a file; pass a folder for the features.")
         self.folder.mkdir(parents=True, exist_ok=True)
         manifest = self.folder / MANIFEST
-        # Listed before looking for the manifest: a process that started earlier writes it first.
+        # Listed before looking for the manifest: another process writes it before its first shard.
         found = set(self.folder.iterdir()) - set(self._temporaries())
-        if not manifest.exists():
-            if found:
-                names = ", ".join(sorted(path.name for path in found)[:3])
-                raise ValueError(
-                    f"{folder} holds other files ({names} ...) and no {MANIFEST}; pass a new or an "
-                    "empty folder for the features."
-                )
-            _write(manifest, _json({"about": about, "format": FORMAT}, indent=2))
-        _check_manifest(manifest, about)
+        if manifest.exists():
+            _check_manifest(manifest, about)
+        elif found:
+            names = ", ".join(sorted(path.name for path in found)[:3])
+            raise ValueError(
+                f"{folder} holds other files ({names} ...) and no {MANIFEST}; pass a new or an "
+                "empty folder for the features."
+            )
         for path in self._temporaries():
             # A killed process left it; one still at work would have written to it lately.
             with suppress(FileNotFoundError):
@@ -115,6 +115,11 @@ class FeatureStore:
         header["sha256"] = _digest_shard(header, arrays)
         # One entry for all: safetensors writes several in random order.
         metadata = {"loes": _json(header).decode()}
+        manifest = self.folder / MANIFEST
+        if manifest.exists():
+            _check_manifest(manifest, self._about)
+        else:  # as late as this: a run that fails before its first shard binds nobody
+            _write(manifest, _json({"about": self._about, "format": FORMAT}, indent=2))
         _write(path, save({str(layer): array for layer, array in enumerate(arrays)}, metadata))
 
     def _path(self, shard: int) -> Path:

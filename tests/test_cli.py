@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import warnings
 from functools import wraps
 from types import SimpleNamespace
@@ -179,6 +180,18 @@ def test_other_features_are_refused(folder, loes, count_forward):
     assert len(count_forward) == before[1] + 1
 
 
+def test_results_without_their_features_are_taken_for_ours(folder, loes):
+    assert loes(*SELECT)[0] == 0
+    shutil.rmtree(folder / "out/features")
+    assert loes(*SELECT, "--limit", 30)[0] == 0
+
+
+def test_a_seed_is_not_negative(folder, loes):
+    code, _, err = loes(*SELECT, "--seed", -1)
+    assert code == 2
+    assert "seed" in err
+
+
 def test_a_failed_write_leaves_the_old_results(folder, loes, monkeypatch):
     assert loes(*SELECT)[0] == 0
     before = {file.name: file.read_bytes() for file in (folder / "out").iterdir() if file.is_file()}
@@ -209,6 +222,10 @@ REFUSED = {
     "empty model": (["--model", "empty"], "'empty'"),
     "too many layers": (["-k", "9"], "<= 4"),
     "no number": (["-k", "some"], "'some'"),
+    "no layers": (["-k", "0"], "whole number from 1"),
+    "no length": (["--max-length", "nan"], "max_length"),
+    "endless": (["--max-length", "inf"], "max_length"),
+    "half a letter": (["--data", "halves.jsonl"], r"inputs\[3\] is no text.*surrogates"),
     "criterion": (["--criterion", "papre"], "'papre'"),
     "weight": (["--alpha", "-1"], "alpha"),
     "task": (["--task", "ranking"], "'ranking'"),
@@ -227,6 +244,8 @@ def test_mistakes_cost_one_line_and_nothing_else(folder, loes, count_forward, ar
     write_posts("posts.csv", same="cat", gaps=["cat", *["dog"] * 38, ""])
     (folder / "empty").mkdir()
     (folder / "notes.txt").write_text("the cat sat")
+    rows = [{"text": "a \ud800" if row == 3 else "cat", "animal": str(row % 2)} for row in range(9)]
+    (folder / "halves.jsonl").write_text("\n".join(map(json.dumps, rows)))
     before = sorted(folder.rglob("*"))
     code, out, err = loes(*SELECT, *arguments)
     assert (code, out) == (2, "")
@@ -332,6 +351,14 @@ def test_images_in_class_folders(folder, loes):
     assert (code, len(err.splitlines())) == (2, 1)
     assert "class folders" in err
 
+    whole = (folder / "pictures/dog/3.png").read_bytes()
+    (folder / "pictures/dog/1.png").write_bytes(whole[:-30])  # its header is as it should be
+    code, _, err = loes(*pictures, "--no-progress", "--out", "mended")
+    assert (code, len(err.splitlines())) == (2, 1)
+    assert "dog/1.png" in err
+    (folder / "pictures/dog/1.png").write_bytes(whole)
+    assert loes(*pictures, "--no-progress", "--out", "mended", "--criterion", "bounded")[0] == 0
+
 
 def test_splits_keep_groups_together_and_classes_even():
     y = np.repeat(["a", "b", "c"], [20, 40, 20])
@@ -419,6 +446,7 @@ def test_export_keeps_what_the_selection_needs(folder, loes, tiny, make_tokenize
     small = AutoModel.from_pretrained("small")
     assert small.config.num_hidden_layers == 2
     assert "parameters" in out
+    assert "loes.json" in out
     texts, _ = write_posts("posts.csv")
     mine = extract_layers(small, texts, processor=make_tokenizer(), progress=False)
     wanted = extract_layers(tiny, texts, processor=make_tokenizer(), progress=False)

@@ -243,8 +243,17 @@ def test_what_a_killed_process_left_is_ignored_and_removed_once_old(folder):
 
 def test_a_manifest_that_was_never_finished(tmp_path):
     (tmp_path / ".manifest.json.1.tmp").write_bytes(b"{")
-    FeatureStore(tmp_path, ABOUT)
-    assert (tmp_path / "manifest.json").exists()
+    FeatureStore(tmp_path, ABOUT).write(0, features(0))
+    assert_same(FeatureStore(tmp_path, ABOUT).read(0), features(0))
+
+
+def test_a_run_without_a_shard_binds_nobody(tmp_path):
+    first = FeatureStore(tmp_path, ABOUT)
+    second = FeatureStore(tmp_path, {**ABOUT, "inputs": "xyz"})
+    second.write(0, features(0))
+    with pytest.raises(ValueError, match="something else"):
+        first.write(1, features(1))
+    assert second.read(1) is None
 
 
 # Fingerprints
