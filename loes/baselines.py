@@ -6,6 +6,7 @@ from math import comb
 from typing import NamedTuple
 
 import numpy as np
+from sklearn.decomposition import PCA
 from sklearn.linear_model import MultiTaskLasso, Ridge, RidgeClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -101,12 +102,23 @@ def exhaustive_validation(calibration: Calibration, k: int) -> Choice:
     return Choice(list(max(subsets, key=lambda s: _validation_score(calibration, s))))
 
 
-def loes(criterion: str, **parameters) -> Method:
-    """Return LOES with one of its criteria and weights."""
+def loes(criterion: str, *, reduce: bool = False, **parameters) -> Method:
+    """Return LOES with one of its criteria and weights.
+
+    Where k layers have more features than there are samples, LOES stops after fewer; `reduce` lets
+    it see principal components of each layer only, so many that k layers fill half of the samples.
+    """
 
     def choose(calibration: Calibration, k: int) -> Choice:
+        layers, n = calibration.layers.arrays, len(calibration.y)
+        if reduce:
+            widths = [min(X.shape[1], max(1, n // (2 * k))) for X in layers]
+            layers = [
+                PCA(width, random_state=0).fit_transform(X)
+                for width, X in zip(widths, layers, strict=True)
+            ]
         selector = LOES(k, criterion=criterion, task=calibration.task, **parameters)
-        return Choice(selector.fit(calibration.layers, calibration.y).selected_)
+        return Choice(selector.fit(layers, calibration.y).selected_)
 
     return choose
 
@@ -176,6 +188,8 @@ METHODS: dict[str, Method] = {
     "best single (validation)": best_single,
     "LOES paper": loes("paper"),
     "LOES bounded": loes("bounded"),
+    "LOES paper, PCA": loes("paper", reduce=True),
+    "LOES bounded, PCA": loes("bounded", reduce=True),
     "residual only": loes("paper", alpha=0, gamma=0, eta=0),
     "greedy (validation)": greedy_validation,
     "exhaustive (validation)": exhaustive_validation,

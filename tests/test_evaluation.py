@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from scipy.optimize import brentq
 
-from loes import LOES, LayerFeatures, baselines
+from loes import LOES, LayerFeatures, RankWarning, baselines
 from loes.baselines import METHODS, Calibration, Choice, Unavailable
 from loes.evaluation import CHANCE, SHUFFLED, Evaluation, equal_error_rate, evaluate
 
@@ -79,6 +79,19 @@ def test_loes_is_that_of_the_calibration_part(criterion):
     rows = np.arange(150)
     expected = LOES(3, criterion=criterion).fit(layers.take(rows), y[rows]).selected_
     assert METHODS[f"LOES {criterion}"](calibration_of(layers, y), 3).layers == expected
+
+
+def test_components_let_loes_go_on_where_samples_are_few():
+    """Five layers of 60 features, 150 samples: two picks would span everything."""
+    rng = np.random.default_rng(0)
+    layers, y, _ = problem()
+    wide = [np.hstack([X, 0.3 * rng.normal(size=(300, 54))]) for X in layers]
+    calibration = calibration_of(LayerFeatures(layers.names, wide), y)
+    with pytest.warns(RankWarning, match="stopped after"):
+        assert len(METHODS["LOES bounded"](calibration, 4).layers) < 4
+    chosen = METHODS["LOES bounded, PCA"](calibration, 4).layers
+    assert len(chosen) == 4
+    assert chosen[0] == 2
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
