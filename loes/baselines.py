@@ -1,5 +1,6 @@
 """Ways to choose layers, all with one signature, so that one protocol can judge them."""
 
+import warnings
 from collections.abc import Callable, Sequence
 from itertools import combinations
 from math import comb
@@ -7,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 from sklearn.decomposition import PCA
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import MultiTaskLasso, Ridge, RidgeClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -171,8 +173,10 @@ def group_lasso(calibration: Calibration, k: int) -> Choice:
     Y = np.eye(y.max() + 1)[y] if calibration.task == "classification" else y.reshape(len(y), -1)
     Y = StandardScaler(with_std=False).fit_transform(Y)
     strongest = np.linalg.norm(Z.T @ Y, axis=1).max() / len(Z)  # above it all weights are zero
-    # The order of the layers settles long before the weights do.
-    lasso = MultiTaskLasso(alpha=0.1 * strongest, max_iter=100, tol=1e-2).fit(Z, Y)
+    with warnings.catch_warnings():
+        # The order of the layers settles long before the weights do.
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        lasso = MultiTaskLasso(alpha=0.1 * strongest, max_iter=100, tol=1e-2).fit(Z, Y)
     norms = np.linalg.norm(lasso.coef_, axis=0)
     ends = np.cumsum([X.shape[1] for X in calibration.layers])[:-1]
     return _largest([part.mean() for part in np.split(norms, ends)], k)

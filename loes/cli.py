@@ -286,7 +286,7 @@ def layers(
         table = run.probe_layers(features.load(), y, parts, task, progress=progress)
         files = {"layers.csv": lambda file: table.to_csv(file, index=False)}
         if drawing:
-            files["layers.png"] = lambda file: _save(run.plot_probes(table), file)
+            files["layers.png"] = lambda file: _draw(file, "plot_probes", table)
         run.write_results(out, files)
     _print(table)
     typer.echo(
@@ -351,14 +351,12 @@ def _quiet_libraries() -> None:
 
 
 def _draw(file: Path, plot: str, *args, **options) -> None:
-    from loes import plots
-
-    _save(getattr(plots, plot)(*args, **options), file)
-
-
-def _save(ax, file: Path) -> None:
+    """Save a figure of `loes.plots`."""
     import matplotlib.pyplot as plt
 
+    from loes import plots
+
+    ax = getattr(plots, plot)(*args, **options)
     ax.figure.savefig(file, dpi=150)
     plt.close(ax.figure)
 

@@ -344,3 +344,42 @@ def plot_sensitivity(
 
 def _letter(code: int) -> str:
     return ascii_letters[26:][code] if code < 26 else "·"
+
+
+def plot_probes(table: pd.DataFrame, ax: Axes | None = None) -> Axes:
+    """Draw the held-out score of one probe a layer with its spread, over chance.
+
+    Parameters
+    ----------
+    table : columns layer, accuracy or r2, spread and chance, as `loes layers` writes it.
+    ax : where to draw; None for a new figure.
+    """
+    ax = _axes(ax, 2 + max(3, 0.3 * len(table)), 3.5)
+    metric = table.columns[1]
+    style = {"marker": "o", "capsize": 3, "color": PALETTE[0]}
+    ax.errorbar(table["layer"], table[metric], table["spread"], **style)
+    ax.axhline(table["chance"].iloc[0], color=INK, linestyle="--")
+    ax.annotate("chance", (0, table["chance"].iloc[0]), color=INK, va="bottom")
+    ax.set_ylabel({"accuracy": "held-out accuracy", "r2": "held-out $R^2$"}[metric])
+    ax.tick_params(axis="x", rotation=90)
+    return ax
+
+
+def plot_comparison(summary: pd.DataFrame, ax: Axes | None = None) -> Axes:
+    """Draw how much each method gains over the reference, with its interval.
+
+    Parameters
+    ----------
+    summary : what `Evaluation.summary` returns.
+    ax : where to draw; None for a new figure.
+    """
+    rows = summary.dropna(subset="difference").sort_values("difference", ascending=False)
+    ax = _axes(ax, 6.5, _rows_high(len(rows)))
+    errors = [rows["difference"] - rows["low"], rows["high"] - rows["difference"]]
+    ax.errorbar(
+        rows["difference"], range(len(rows)), xerr=errors, fmt="o", capsize=3, color=PALETTE[0]
+    )
+    ax.axvline(0, color=INK, linestyle="--")
+    _name_rows(ax, rows.index)
+    ax.set_xlabel("gain over the reference, 95 % interval over test groups")
+    return ax

@@ -507,21 +507,6 @@ def _chance(train: np.ndarray, test: np.ndarray, task: str) -> float:
     return float(1 - np.mean((test - train.mean()) ** 2) / test.var())
 
 
-def plot_probes(table: pd.DataFrame):
-    """Draw the scores of `probe_layers` with their spread, over chance; return the Axes."""
-    import matplotlib.pyplot as plt
-
-    metric = table.columns[1]
-    width = 2 + max(3, 0.3 * len(table))
-    _, ax = plt.subplots(figsize=(width, 3.5), layout="constrained")
-    ax.errorbar(table["layer"], table[metric], table["spread"], marker="o", capsize=3)
-    ax.axhline(table["chance"].iloc[0], color="grey", linestyle="--", label="chance")
-    ax.set_ylabel({"accuracy": "held-out accuracy", "r2": "held-out $R^2$"}[metric])
-    ax.tick_params(axis="x", rotation=90)
-    ax.legend(frameon=False)
-    return ax
-
-
 def check_folder(folder: Path) -> None:
     """Refuse a folder for results that holds something else.
 

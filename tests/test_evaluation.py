@@ -94,7 +94,6 @@ def test_components_let_loes_go_on_where_samples_are_few():
     assert chosen[0] == 2
 
 
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_group_lasso_takes_regression_targets():
     layers, _, _ = problem()
     target = layers[2] @ np.ones(6)

@@ -200,3 +200,35 @@ def test_import_of_loes_loads_no_plotting_library():
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert run.returncode == 0, run.stderr
     assert "no attribute 'absent'" in run.stdout
+
+
+def test_probes_show_scores_spread_and_chance():
+    table = pd.DataFrame(
+        {"layer": ["embedding", "layer1"], "accuracy": [0.5, 0.7], "spread": 0.1, "chance": 0.25}
+    )
+    ax = plots.plot_probes(table)
+    line, *_ = ax.containers[0]
+    assert line.get_ydata().tolist() == [0.5, 0.7]
+    assert [label.get_text() for label in ax.get_xticklabels()] == ["embedding", "layer1"]
+    assert ax.lines[-1].get_ydata() == [0.25, 0.25]
+    with pytest.raises(KeyError):
+        plots.plot_probes(table.rename(columns={"accuracy": "luck"}))
+
+
+def test_a_comparison_shows_gains_from_the_largest_down_with_their_intervals():
+    summary = pd.DataFrame(
+        {
+            "mean": [0.5, 0.6, 0.8],
+            "difference": [np.nan, 0.1, 0.3],
+            "low": [np.nan, -0.1, 0.2],
+            "high": [np.nan, 0.2, 0.5],
+        },
+        index=["last layer", "random", "LOES"],
+    )
+    ax = plots.plot_comparison(summary)
+    assert [label.get_text() for label in ax.get_yticklabels()] == ["LOES", "random"]
+    points, _, (bars,) = ax.containers[0]
+    assert points.get_xdata().tolist() == [0.3, 0.1]
+    ends = [segment[:, 0].tolist() for segment in bars.get_segments()]
+    assert ends == [pytest.approx([0.2, 0.5]), pytest.approx([-0.1, 0.2])]
+    assert ax.get_ylim()[0] > ax.get_ylim()[1]  # the first row is on top

@@ -4,17 +4,24 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import torch
+from transformers import AutoModel, BertConfig
+
+from loes import LOES, LayerFeatures
+from loes.baselines import METHODS
 
 README = Path(__file__).parents[1] / "README.md"
+BLOCKS = re.findall(r"^```python\n(.*?)^```", README.read_text(), re.DOTALL | re.MULTILINE)
 
 
 def test_first_python_block_is_short_and_runs(tmp_path):
-    block = re.search(r"^```python\n(.*?)^```", README.read_text(), re.DOTALL | re.MULTILINE)
-    assert block, "the README has no ```python block"
-    lines = [line for line in block[1].splitlines() if line.strip()]
+    lines = [line for line in BLOCKS[0].splitlines() if line.strip()]
     assert len(lines) <= 12
     run = subprocess.run(
-        [sys.executable, "-W", "error::UserWarning", "-c", block[1]],
+        [sys.executable, "-W", "error::UserWarning", "-c", BLOCKS[0]],
         cwd=tmp_path,
         capture_output=True,
         text=True,
@@ -23,3 +30,36 @@ def test_first_python_block_is_short_and_runs(tmp_path):
     picked = re.search(r"^\[(.*)\]$", run.stdout, re.MULTILINE)
     assert picked, run.stdout
     assert len(set(re.findall(r"'(?:embedding|layer\d)'", picked[1]))) == 3
+
+
+def test_second_python_block_goes_on_from_the_first(capsys):
+    """With small stand-ins for what the first leaves behind: the real ones take minutes."""
+    rng = np.random.default_rng(0)
+    labels = np.arange(160) % 20
+    arrays = [
+        rng.normal(size=(160, 8)) + 3 * rng.normal(size=(20, 8))[labels] * (layer == 1)
+        for layer in range(4)
+    ]
+    features = LayerFeatures(["embedding", "layer1", "layer2", "layer3"], arrays)
+    train = features.take(np.arange(80))
+    config = BertConfig(
+        hidden_size=8, num_hidden_layers=3, num_attention_heads=2, intermediate_size=16
+    )
+    torch.manual_seed(0)
+    names = {
+        "task": SimpleNamespace(
+            labels=labels,
+            train=np.arange(80),
+            validation=np.arange(80, 120),
+            test=np.arange(120, 160),
+        ),
+        "features": features,
+        "train": train,
+        "loes": LOES(2, criterion="bounded").fit(train, labels[:80]),
+        "model": AutoModel.from_config(config),
+    }
+    exec(BLOCKS[1], names)
+    found = names["found"]
+    assert {*found.summary().index} > {*METHODS} - set(found.skipped)
+    assert "LOES bounded" in capsys.readouterr().out
+    assert names["encoder"].backbone.config.num_hidden_layers == max(1, *names["loes"].selected_)
