@@ -61,7 +61,11 @@ def load_or_skip(case):
         except FileNotFoundError as error:
             if case not in HEAVY and "requirements-data" in str(error):
                 raise
-            pytest.skip(f"{name} is not in the cache and cannot be fetched: {error}")
+            if case in HEAVY:
+                pytest.skip(
+                    f"{name} is large and not in the cache: tasks.load({name!r}) puts it there"
+                )
+            pytest.skip(f"{name} cannot be fetched: {error}")
 
 
 @pytest.fixture(params=INSTALLED + HEAVY, ids=named)
