@@ -77,7 +77,18 @@ class Evaluation:
 
         Its 95 % interval is a bootstrap over the groups of the test part (samples without groups),
         after averaging over the seeds: it says how far another test set would have moved it.
+        Selection and training are in seconds, of which the first is also given as a share of the
+        second.
+
+        Raises
+        ------
+        ValueError when the reference has no runs.
         """
+        if reference not in set(self.runs["method"]):
+            raise ValueError(
+                f"there are no runs of {reference!r}; take one of "
+                f"{self.runs['method'].unique().tolist()} as the reference."
+            )
         table = self.runs.groupby("method", sort=False).agg(
             **{
                 "mean": (self.metric, "mean"),
@@ -86,6 +97,7 @@ class Evaluation:
                 "training s": ("training_seconds", "mean"),
             }
         )
+        table["selection share"] = table["selection s"] / table["training s"]
         for method in table.index.drop(reference):
             table.loc[method, ["difference", "low", "high"]] = self._difference(method, reference)
         return table
@@ -120,10 +132,11 @@ class Evaluation:
     def save(self, path: str | os.PathLike) -> None:
         """Write runs, summary and provenance as JSON, whole or not at all."""
         path = Path(path)
+        reference = REFERENCE if REFERENCE in set(self.runs["method"]) else CHANCE
         content = {
-            "about": self.about,
+            "about": self.about | {"reference": reference},
             "skipped": self.skipped,
-            "summary": json.loads(self.summary().reset_index().to_json(orient="records")),
+            "summary": json.loads(self.summary(reference).reset_index().to_json(orient="records")),
             "runs": json.loads(self.runs.to_json(orient="records")),
         }
         part = path.with_name(path.name + ".part")
@@ -188,9 +201,20 @@ def evaluate(
     if task == "classification":
         classes, y = np.unique(y, return_inverse=True)
     n = len(y)
+    if groups is not None and np.shape(groups) != (n,):
+        raise ValueError(f"groups must name one group a sample, ({n},); got {np.shape(groups)}.")
     groups = np.arange(n) if groups is None else np.unique(groups, return_inverse=True)[1]
-    development, test = np.asarray(development), np.asarray(test)
+    development, test = (
+        _as_rows(rows, n, name) for rows, name in ((development, "development"), (test, "test"))
+    )
+    if not 1 <= n_layers <= len(features):
+        raise ValueError(f"n_layers={n_layers} of {len(features)} layers cannot be chosen.")
+    if not len(seeds) or not methods:
+        raise ValueError("evaluate needs at least one seed and one method; got none.")
     _refuse_leaks(features, y, development, test, groups, task)
+    divisions = {
+        seed: _divide(development, y, groups, task, validation_share, seed) for seed in seeds
+    }
 
     settings = {"n_layers": n_layers, "width": width, "task": task, "georeg": georeg is not None}
     learner = {"georeg": georeg, "task": task, "progress": False} | training
@@ -200,7 +224,7 @@ def evaluate(
         total=len(seeds) * len(methods), unit="run", **({} if progress else {"disable": True})
     ) as bar:
         for seed in seeds:
-            train, held_out = _divide(development, y, groups, task, validation_share, seed)
+            train, held_out = divisions[seed]
             calibration = Calibration(
                 features.take(train), y[train], features.take(held_out), y[held_out], task, seed
             )._replace(curvature=curvature)
@@ -317,7 +341,29 @@ def _divide(
     splitter = folds(max(2, round(1 / share)), shuffle=True, random_state=seed)
     labels = y[development] if task == "classification" else None
     train, held_out = next(splitter.split(development, labels, groups[development]))
-    return development[train], development[held_out]
+    train, held_out = development[train], development[held_out]
+    if task == "classification" and len(missing := np.setdiff1d(y, y[train])):
+        raise ValueError(
+            f"with seed {seed}, calibration has no sample of {len(missing)} classes, such as "
+            f"number {missing[0]} in sorted order; give development more groups of them, or leave "
+            "them out."
+        )
+    return train, held_out
+
+
+def _as_rows(rows: ArrayLike, n: int, name: str) -> np.ndarray:
+    """Return row numbers, of a boolean mask too, or say what is wrong with them."""
+    rows = np.asarray(rows)
+    if rows.dtype == bool and rows.shape == (n,):
+        rows = np.flatnonzero(rows)
+    if rows.ndim != 1 or not len(rows) or rows.dtype.kind not in "iu":
+        raise ValueError(
+            f"{name} must hold at least one row number, or be a boolean mask of {n} samples; got "
+            f"{rows.dtype} of shape {rows.shape}."
+        )
+    if rows.min() < 0 or rows.max() >= n or len(np.unique(rows)) < len(rows):
+        raise ValueError(f"{name} must hold different row numbers from 0 to {n - 1}.")
+    return rows
 
 
 def _refuse_leaks(

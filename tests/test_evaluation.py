@@ -305,6 +305,40 @@ def test_leaks_are_refused_before_anything_runs(kind, message):
         evaluate(layers, y, **parts, methods={"last layer": never}, **QUICK)
 
 
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"test": []}, "test must hold at least one row number"),
+        ({"test": [400]}, "from 0 to 299"),
+        ({"development": [-1, 3]}, "from 0 to 299"),
+        ({"development": [3, 3]}, "different row numbers"),
+        ({"development": np.ones(7, bool)}, "boolean mask of 300"),
+        ({"n_layers": 6}, "n_layers=6 of 5 layers"),
+        ({"seeds": []}, "at least one seed"),
+        ({"methods": {}}, "one method"),
+        ({"development": np.arange(200)[np.arange(200) // 2 % 3 != 0]}, "no sample of 1 classes"),
+        ({"groups": np.arange(9)}, "one group a sample"),
+    ],
+)
+def test_what_cannot_be_judged_is_refused(change, message):
+    layers, y, parts = problem()
+    with pytest.raises(ValueError, match=message):
+        evaluate(layers, y, **({"methods": FEW} | parts | QUICK | change))
+
+
+def test_masks_will_do_for_row_numbers(evaluation):
+    layers, y, parts = problem()
+    parts |= {"development": np.arange(300) < 200, "test": np.arange(300) >= 200}
+    again = evaluate(layers, y, **parts, methods=FEW, n_layers=2, seeds=[0], **QUICK)
+    expected = evaluation.runs.query("seed == 0")["accuracy"].tolist()
+    assert again.runs["accuracy"].tolist() == expected
+
+
+def test_a_reference_without_runs_is_answered_with_those_there_are(evaluation):
+    with pytest.raises(ValueError, match=r"no runs of 'entropy'; take one of \['chance'"):
+        evaluation.summary("entropy")
+
+
 # Equal error rate
 
 
