@@ -61,11 +61,13 @@ def last_k(calibration: Calibration, k: int) -> Choice:
 
 def last_k_mean(calibration: Calibration, k: int) -> Choice:
     """Average the last k layers."""
+    _want_equal_widths(calibration)
     return Choice(last_k(calibration, k).layers, "mean")
 
 
 def mixing(calibration: Calibration, k: int) -> Choice:
     """Average all layers with learnt softmax weights (Peters et al., 2018)."""
+    _want_equal_widths(calibration)
     return Choice(list(range(len(calibration.layers))), "mixing")
 
 
@@ -202,6 +204,11 @@ METHODS: dict[str, Method] = {
     "intrinsic dimension": intrinsic_dimension,
     "group lasso": group_lasso,
 }
+
+
+def _want_equal_widths(calibration: Calibration) -> None:
+    if len({X.shape[1] for X in calibration.layers}) > 1:
+        raise Unavailable("the layers differ in width")
 
 
 def _largest(scores: Sequence[float], k: int) -> Choice:

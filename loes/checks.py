@@ -109,6 +109,8 @@ def check_varying(spectra: Mapping[int, Spectrum], moments: Samples, names: list
 
 def as_task(y: ArrayLike, n: int, task: str) -> tuple[np.ndarray, str]:
     """Return (n,) labels and "classification", or (n, c) float targets and "regression"."""
+    if task not in ("auto", "classification", "regression"):
+        raise ValueError(f"task must be 'auto', 'classification' or 'regression'; got {task!r}.")
     y = as_numpy(y)
     if y.ndim == 0 or len(y) != n:
         raise ValueError(f"y must hold one target a sample: {n} samples, y of shape {y.shape}.")

@@ -9,6 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from transformers import AutoModel, PreTrainedModel
@@ -128,21 +129,21 @@ class FusedEncoder(nn.Module):
         return self
 
     def forward(
-        self, labels: Tensor | None = None, token_mask: Tensor | None = None, **inputs: Tensor
+        self, *, labels: Tensor | None = None, token_mask: Tensor | None = None, **inputs: Tensor
     ) -> FusedOutput:
         """Return the outputs, and with labels the loss.
 
         Parameters
         ----------
-        labels : (batch,) class indices, or (batch, n_outputs) values.
+        labels : (batch,) class indices, or (batch, n_outputs) values; of one output also (batch,).
         token_mask : (batch, tokens) true where a token is pooled; None for the attention mask of
             texts, and for all patches or frames otherwise.
         **inputs : what the backbone takes, such as `input_ids` and `attention_mask`.
 
         Raises
         ------
-        ValueError for padded sound without a `token_mask`: which frames are true, a mask of samples
-        does not say.
+        ValueError for labels that do not fit the outputs; and for padded sound without a
+        `token_mask`: which frames are true, a mask of samples does not say.
         """
         mask = inputs.get("attention_mask")
         if token_mask is None and self._family.frames is not None and mask is not None:
@@ -161,10 +162,18 @@ class FusedEncoder(nn.Module):
         loss = None
         if labels is not None:
             classes = not labels.is_floating_point()
+            labels = labels.long() if classes else labels.reshape(len(outputs), -1)
+            if classes and outputs.shape[1] < 2:
+                raise ValueError("class labels want at least two outputs; got one.")
+            if not classes and labels.shape != outputs.shape:
+                raise ValueError(
+                    f"values of shape {tuple(labels.shape)} do not fit outputs of shape "
+                    f"{tuple(outputs.shape)}."
+                )
             loss = (nn.functional.cross_entropy if classes else nn.functional.mse_loss)(
                 outputs, labels
             )
-            if self.georeg is not None:
+            if self.georeg is not None and len(embedding) > 1:  # the last batch may hold one
                 loss = loss + self.georeg(embedding, labels if classes else None).loss
         return FusedOutput(loss=loss, logits=outputs, embedding=embedding)
 
@@ -196,18 +205,21 @@ class FusedEncoder(nn.Module):
 
         Raises
         ------
-        ValueError for a folder of something else.
+        ValueError for a folder of something else, or one that is damaged.
         """
         folder = Path(folder)
         try:
             about = json.loads((folder / SETTINGS).read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise ValueError(f"{folder} holds no {FORMAT}: {error}") from error
-        if about.get("format") != FORMAT:
-            raise ValueError(f"{folder} holds {about.get('format')}, not {FORMAT}.")
-        encoder = cls(
-            AutoModel.from_pretrained(folder / BACKBONE), **about["settings"], georeg=georeg
-        )
-        encoder.probe.load_state_dict(load_file(folder / PROBE))
-        encoder._skips_norm = about["skips_norm"]
+            if about["format"] != FORMAT:
+                raise ValueError(f"its format is {about['format']}")
+            backbone, found = AutoModel.from_pretrained(
+                folder / BACKBONE, local_files_only=True, output_loading_info=True
+            )
+            if found["missing_keys"]:
+                raise ValueError(f"its backbone lacks {sorted(found['missing_keys'])[0]}")
+            encoder = cls(backbone, **about["settings"], georeg=georeg)
+            encoder.probe.load_state_dict(load_file(folder / PROBE))
+            encoder._skips_norm = about["skips_norm"]
+        except (OSError, ValueError, KeyError, TypeError, RuntimeError, SafetensorError) as error:
+            raise ValueError(f"{folder} holds no {FORMAT}, or a damaged one: {error}") from error
         return encoder.eval()

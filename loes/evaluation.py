@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
+from numbers import Integral
 from pathlib import Path
 
 import joblib
@@ -30,6 +31,11 @@ from loes.training import train_probe
 
 REFERENCE = "last layer"
 CHANCE, SHUFFLED = "chance", "last layer, shuffled labels"
+
+
+def _plain(value: object) -> object:
+    """Return a numpy number as Python's, and the name of anything else."""
+    return value.item() if isinstance(value, np.generic) else str(value)
 
 
 def equal_error_rate(y: ArrayLike, scores: ArrayLike) -> float:
@@ -113,10 +119,13 @@ class Evaluation:
             axis=0,
         )
         gains, sizes = np.bincount(self._groups, gain), np.bincount(self._groups)
+        if len(gains) < 2:
+            return float(gain.mean()), np.nan, np.nan  # one group says nothing of another
         low, high = bootstrap(
             (gains, sizes),
             lambda gains, sizes, axis=-1: gains.sum(axis) / sizes.sum(axis),
             paired=True,
+            batch=100,  # of the 9999 resamples: all at once are gigabytes
             method="percentile",
             rng=0,
         ).confidence_interval
@@ -139,8 +148,9 @@ class Evaluation:
             "summary": json.loads(self.summary(reference).reset_index().to_json(orient="records")),
             "runs": json.loads(self.runs.to_json(orient="records")),
         }
+        text = json.dumps(content, indent=1, default=_plain) + "\n"
         part = path.with_name(path.name + ".part")
-        part.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+        part.write_text(text, encoding="utf-8")
         os.replace(part, path)
 
 
@@ -207,10 +217,22 @@ def evaluate(
     development, test = (
         _as_rows(rows, n, name) for rows, name in ((development, "development"), (test, "test"))
     )
+    reserved = {CHANCE, SHUFFLED}
     if not 1 <= n_layers <= len(features):
         raise ValueError(f"n_layers={n_layers} of {len(features)} layers cannot be chosen.")
-    if not len(seeds) or not methods:
+    seeds = [int(seed) for seed in seeds]
+    if not seeds or not methods:
         raise ValueError("evaluate needs at least one seed and one method; got none.")
+    if len(set(seeds)) < len(seeds) or reserved & set(methods):
+        raise ValueError(f"seeds must differ, and no method be named one of {sorted(reserved)}.")
+    if not 0 < validation_share <= 0.5:
+        raise ValueError(f"validation_share must be in (0, 0.5]; got {validation_share!r}.")
+    if width is not None and (not isinstance(width, Integral) or width < 1):
+        raise ValueError(f"width must be a whole number >= 1; got {width!r}.")
+    if curvature is not None and (
+        np.shape(curvature) != (len(features),) or not np.isfinite(curvature).all()
+    ):
+        raise ValueError(f"curvature must hold one finite number a layer, {len(features)}.")
     _refuse_leaks(features, y, development, test, groups, task)
     divisions = {
         seed: _divide(development, y, groups, task, validation_share, seed) for seed in seeds
@@ -243,10 +265,14 @@ def evaluate(
                     except Unavailable as reason:
                         skipped[name] = str(reason)
                 bar.update()
+            for name in skipped:  # also where an earlier seed has had it
+                outcomes.pop(name, None)
             for name, outcome in outcomes.items():
                 predictions[name, seed] = outcome.pop("predicted")
                 scores = _scores(y[test], predictions[name, seed], outcome.pop("outputs"), task)
                 rows.append({"method": name, "seed": seed} | scores | outcome)
+    runs = pd.DataFrame(rows)
+    runs = runs[~runs["method"].isin(list(skipped))]
     about = settings | {
         "seeds": list(seeds),
         "training": training,
@@ -260,7 +286,7 @@ def evaluate(
         | {"python": platform.python_version()},
     }
     return Evaluation(
-        pd.DataFrame(rows),
+        runs,
         skipped,
         about,
         y[test],
@@ -277,6 +303,12 @@ def _choose_and_train(
         warnings.simplefilter("ignore", SelectionWarning)  # the table shows what they lead to
         choice = method(calibration, k)
     chosen = time.perf_counter() - start
+    known = set(range(len(unseen)))
+    if not isinstance(choice, Choice) or not choice.layers or not set(choice.layers) <= known:
+        raise ValueError(
+            f"a method must return Choice([...]) of layers from 0 to {len(unseen) - 1}; got "
+            f"{choice!r}."
+        )
     outcome = _train(choice, calibration, unseen, width, learner)
     return outcome | {"layers": choice.layers, "fusion": choice.fusion, "selection_seconds": chosen}
 
@@ -291,8 +323,8 @@ def _train(
         for part in (calibration.layers, calibration.validation_layers, unseen)
     ]
     if width is not None:
-        pca = PCA(min(width, sum(X.shape[1] for X in parts[0])), random_state=0)
-        pca.fit(np.hstack(parts[0]))
+        fused = np.hstack(parts[0])
+        pca = PCA(min(width, *fused.shape), random_state=0).fit(fused)
         parts, fusion = [[pca.transform(np.hstack(X))] for X in parts], "concat"
     train, held_out, test = parts
     probe = train_probe(
@@ -374,7 +406,13 @@ def _refuse_leaks(
     groups: np.ndarray,
     task: str,
 ) -> None:
-    """Refuse parts that share something, and features that are the label in disguise."""
+    """Refuse parts that share something, and features that are constant or give the label away."""
+    for name, X in zip(features.names, features.arrays, strict=True):
+        if not np.ptp(X, axis=0).any():
+            raise ValueError(
+                f"{name} is the same for all samples; leave it out (the usual case: an embedding "
+                "layer under cls pooling)."
+            )
     shared = np.intersect1d(development, test)
     if len(shared):
         raise ValueError(

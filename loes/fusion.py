@@ -23,6 +23,7 @@ class Fusion(nn.Module):
     Attributes
     ----------
     width : of the embedding.
+    widths : as given.
     """
 
     def __init__(self, widths: Sequence[int], kind: str = "adapters", adapter_width: int = 256):
@@ -36,7 +37,10 @@ class Fusion(nn.Module):
                 f"fusion={kind!r} wants layers of equal width; got {list(widths)}. "
                 "Use 'adapters' or 'concat'."
             )
+        if adapter_width < 1:
+            raise ValueError(f"adapter_width must be at least 1; got {adapter_width!r}.")
         self.kind = kind
+        self.widths = list(widths)
         self.width = {"adapters": adapter_width * len(widths), "concat": sum(widths)}.get(
             kind, widths[0]
         )

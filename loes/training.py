@@ -4,6 +4,7 @@ import copy
 from collections import Counter
 from dataclasses import dataclass
 from math import ceil, inf
+from numbers import Integral
 
 import numpy as np
 import pandas as pd
@@ -103,9 +104,23 @@ class TrainedProbe:
 
     @torch.inference_mode()
     def outputs(self, layers: Layers) -> Tensor:
-        """Return the (n, c) outputs: logits, or standardised values."""
+        """Return the (n, c) outputs: logits, or standardised values.
+
+        Raises
+        ------
+        ValueError for other layers than those of the training, or features too large for float32.
+        """
         device = next(self.probe.parameters()).device
-        return self.probe.eval()(_features(layers, device)).outputs
+        X = _features(layers, device)
+        if (widths := [x.shape[1] for x in X]) != self.probe.fusion.widths:
+            raise ValueError(
+                f"the probe was trained on layers of widths {self.probe.fusion.widths}; got "
+                f"{widths}. Pass the same layers, in the same order."
+            )
+        outputs = self.probe.eval()(X).outputs
+        if not outputs.isfinite().all():
+            raise ValueError("the outputs are not finite: the features are too large for float32.")
+        return outputs
 
 
 def _features(layers: Layers, device: torch.device) -> list[Tensor]:
@@ -158,12 +173,15 @@ def train_probe(
     Raises
     ------
     ValueError for features or targets that do not fit each other, a validation class that training
-    has not seen, or a loss that is not finite.
+    has not seen, impossible settings, or a training that diverges.
 
     References
     ----------
     Batra, Gumber, Khandelwal, Khemani and Gupta, ICML 2026, arXiv 2605.23033.
     """
+    for name, value in (("epochs", epochs), ("batch_size", batch_size)):
+        if not isinstance(value, Integral) or value < 1:
+            raise ValueError(f"{name} must be a whole number >= 1; got {value!r}.")
     device = torch.device(device)
     X = _features(layers, device)
     n = len(X[0])
@@ -173,6 +191,10 @@ def train_probe(
     if validation is not None:
         held_out = _features(validation[0], device)
         targets.encode(validation[1], len(held_out[0]))  # refuses what does not fit, before hours
+        if [x.shape[1] for x in held_out] != [x.shape[1] for x in X]:
+            raise ValueError("validation must have the same layers as the training samples.")
+        if targets.classes is None and len(held_out[0]) < 2:
+            raise ValueError("R^2 on validation wants at least two samples; got one.")
     criterion, score = (
         (nn.MSELoss(), r2_score) if labels is None else (nn.CrossEntropyLoss(), accuracy_score)
     )
@@ -203,13 +225,19 @@ def train_probe(
                         parts |= {"variance": penalty.variance, "area": penalty.area}
                     optimizer.zero_grad()
                     loss.backward()
-                    nn.utils.clip_grad_norm_(probe.parameters(), CLIP, error_if_nonfinite=True)
+                    norm = nn.utils.clip_grad_norm_(probe.parameters(), CLIP)
                     optimizer.step()
+                    if not norm.isfinite():
+                        raise _diverged(epoch, learning_rate)
                     schedule.step()
                     sums.update(
                         {name: float(part.detach()) * len(rows) for name, part in parts.items()}
                     )
                     bar.update()
+                with torch.inference_mode():  # a step may lead out of what floats can hold
+                    outputs = probe.eval()([x[rows] for x in X]).outputs
+                if not outputs.isfinite().all():
+                    raise _diverged(epoch, learning_rate)
                 row = {"epoch": epoch} | {name: total / n for name, total in sums.items()}
                 if validation is not None:
                     with torch.inference_mode():
@@ -221,3 +249,10 @@ def train_probe(
     if best_state is not None:
         probe.load_state_dict(best_state)
     return TrainedProbe(probe.eval(), targets, pd.DataFrame(history), best_epoch)
+
+
+def _diverged(epoch: int, learning_rate: float) -> ValueError:
+    return ValueError(
+        f"training diverged in epoch {epoch}: lower the learning rate, now {learning_rate}, or the "
+        "weight of GeoReg, or scale the features."
+    )

@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from torch.utils.data import Dataset
 from transformers import (
     AutoModel,
@@ -142,8 +143,47 @@ def test_foreign_folders_are_neither_read_nor_overwritten(tmp_path):
     with pytest.raises(ValueError, match=r"holds no loes\.FusedEncoder"):
         FusedEncoder.from_pretrained(tmp_path)
     (tmp_path / "fused.json").write_text(json.dumps({"format": "other/1"}))
-    with pytest.raises(ValueError, match="holds other/1"):
+    with pytest.raises(ValueError, match="its format is other/1"):
         FusedEncoder.from_pretrained(tmp_path)
+
+
+@pytest.mark.parametrize("damage", ["probe", "backbone", "settings", "no backbone"])
+def test_damaged_folders_are_refused(damage, tmp_path):
+    folder = tmp_path / "fused"
+    FusedEncoder(make("bert"), [1, 2], 3).save_pretrained(folder)
+    weights = folder / "backbone/model.safetensors"
+    if damage == "probe":
+        (folder / "probe.safetensors").write_bytes(b"\0" * 20)
+    elif damage == "backbone":
+        kept = {k: v for k, v in load_file(weights).items() if "layer.1." not in k}
+        save_file(kept, weights, metadata={"format": "pt"})
+    elif damage == "settings":
+        (folder / "fused.json").write_text("[]")
+    else:
+        weights.unlink()
+    with pytest.raises(ValueError, match="damaged"):
+        FusedEncoder.from_pretrained(folder)
+
+
+@pytest.mark.parametrize(
+    ("n_outputs", "labels", "message"),
+    [
+        (2, torch.rand(4), r"shape \(4, 1\) do not fit outputs of shape \(4, 2\)"),
+        (1, torch.tensor([0, 1, 0, 1]), "at least two outputs"),
+    ],
+)
+def test_labels_have_to_fit_the_outputs(n_outputs, labels, message, batch):
+    encoder = FusedEncoder(make("bert"), [1], n_outputs)
+    with pytest.raises(ValueError, match=message):
+        encoder(**batch, labels=labels)
+
+
+def test_one_value_a_sample_needs_no_second_axis(batch):
+    encoder = FusedEncoder(make("bert"), [1], 1).eval()
+    labels = torch.rand(4)
+    torch.testing.assert_close(
+        encoder(**batch, labels=labels).loss, encoder(**batch, labels=labels[:, None]).loss
+    )
 
 
 @pytest.mark.parametrize("layers", [[], [1, 1], [5], [-1]])

@@ -318,12 +318,58 @@ def test_leaks_are_refused_before_anything_runs(kind, message):
         ({"methods": {}}, "one method"),
         ({"development": np.arange(200)[np.arange(200) // 2 % 3 != 0]}, "no sample of 1 classes"),
         ({"groups": np.arange(9)}, "one group a sample"),
+        ({"seeds": [0, 0]}, "seeds must differ"),
+        ({"methods": {"chance": baselines.last}}, "no method be named"),
+        ({"validation_share": 0.9}, r"in \(0, 0.5\]"),
+        ({"width": 0}, "width must be"),
+        ({"curvature": [0.1, 0.2]}, "one finite number a layer, 5"),
+        ({"methods": {"odd": lambda c, k: Choice([9])}}, r"layers from 0 to 4; got Choice"),
+        ({"methods": {"odd": lambda c, k: [1]}}, "must return Choice"),
+        ({"task": "ranking"}, "'ranking'"),
     ],
 )
 def test_what_cannot_be_judged_is_refused(change, message):
     layers, y, parts = problem()
     with pytest.raises(ValueError, match=message):
         evaluate(layers, y, **({"methods": FEW} | parts | QUICK | change))
+
+
+def test_a_constant_layer_is_refused_by_name():
+    layers, y, parts = problem()
+    layers.arrays[0][:] = 1.0
+    with pytest.raises(ValueError, match="layer0 is the same for all samples"):
+        evaluate(layers, y, **parts, methods=FEW, **QUICK)
+
+
+def test_a_method_that_gives_up_later_has_no_runs(tmp_path):
+    def moody(calibration, k):
+        if calibration.seed:
+            raise Unavailable("not today")
+        return Choice([0])
+
+    layers, y, parts = problem()
+    methods = {"last layer": baselines.last, "moody": moody}
+    found = evaluate(layers, y, **parts, methods=methods, seeds=np.arange(2), **QUICK)
+    assert found.skipped == {"moody": "not today"}
+    assert "moody" not in found.summary().index
+    found.save(tmp_path / "found.json")  # also with numpy's numbers in it
+
+
+def test_layers_of_unequal_width_are_not_averaged():
+    layers, y, parts = problem()
+    layers.arrays[0] = layers.arrays[0][:, :4]
+    methods = {name: METHODS[name] for name in ("last layer", "all, mixing", "last k, mean")}
+    found = evaluate(layers, y, **parts, methods=methods, seeds=[0], **QUICK)
+    assert set(found.skipped) == {"all, mixing", "last k, mean"}
+
+
+def test_one_test_group_has_no_interval():
+    layers, y, parts = problem()
+    parts["groups"] = np.where(np.arange(300) < 200, np.arange(300), 999)
+    found = evaluate(layers, y, **parts, methods=FEW, n_layers=2, seeds=[0], **QUICK)
+    row = found.summary().loc["LOES bounded"]
+    assert row[["low", "high"]].isna().all()
+    assert row["difference"] > 0
 
 
 def test_masks_will_do_for_row_numbers(evaluation):

@@ -178,6 +178,10 @@ def test_the_schedule_warms_up_and_falls_to_zero():
         ({"validation": (None, np.arange(240) % 4)}, ValueError, r"has not seen: \[3\]"),
         ({"validation": (None, np.arange(9) % 3)}, ValueError, "240 samples"),
         ({"fusion": "product"}, ValueError, "fusion must be one of"),
+        ({"task": "ranking"}, ValueError, "'ranking'"),
+        ({"epochs": 0}, ValueError, "epochs must be"),
+        ({"batch_size": 0}, ValueError, "batch_size must be"),
+        ({"adapter_width": 0}, ValueError, "adapter_width must be"),
     ],
 )
 def test_what_does_not_fit_is_refused_before_training(change, error, message):
@@ -186,14 +190,31 @@ def test_what_does_not_fit_is_refused_before_training(change, error, message):
     if "validation" in settings:
         settings["validation"] = layers, settings["validation"][1]
     with pytest.raises(error, match=message):
-        train_probe(layers, **settings, progress=False, epochs=10**9)
+        train_probe(layers, **({"epochs": 10**9} | settings), progress=False)
 
 
 def test_a_loss_that_explodes_is_not_returned_in_silence():
     layers, y = problem()
     layers[1] *= 1e38
-    with pytest.raises((RuntimeError, ValueError), match=r"non-finite|infinite"):
+    with pytest.raises(ValueError, match="diverged in epoch 1"):
         train_probe(layers, y, fusion="concat", **QUIET)
+
+
+@pytest.mark.parametrize("batch_size", [16, 999])
+def test_a_step_out_of_bounds_is_not_returned_in_silence(batch_size):
+    layers, y = problem()
+    settings = QUIET | {"learning_rate": 1e30, "epochs": 1, "batch_size": batch_size}
+    with pytest.raises(ValueError, match="lower the learning rate"):
+        train_probe(layers, y, **settings)
+
+
+def test_prediction_wants_the_layers_of_the_training():
+    layers, y = problem()
+    probe = train_probe(layers, y, **QUIET)
+    with pytest.raises(ValueError, match=r"widths \[5, 6, 4\]; got \[5, 6\]"):
+        probe.predict(layers[:2])
+    with pytest.raises(ValueError, match="too large for float32"):
+        probe.predict([X * 1e300 for X in layers])
 
 
 def test_targets_come_back_as_they_went_in():
