@@ -13,6 +13,7 @@ from loes.solver import Samples, Spectrum
 
 # Variation below this share of a layer's norm is rounding noise.
 CONSTANT = 1e-6
+TASKS = ["auto", "classification", "regression"]
 
 Layers = LayerFeatures | Sequence[ArrayLike | torch.Tensor] | ArrayLike | torch.Tensor
 
@@ -109,8 +110,8 @@ def check_varying(spectra: Mapping[int, Spectrum], moments: Samples, names: list
 
 def as_task(y: ArrayLike, n: int, task: str) -> tuple[np.ndarray, str]:
     """Return (n,) labels and "classification", or (n, c) float targets and "regression"."""
-    if task not in ("auto", "classification", "regression"):
-        raise ValueError(f"task must be 'auto', 'classification' or 'regression'; got {task!r}.")
+    if task not in TASKS:
+        raise ValueError(f"task must be one of {TASKS}; got {task!r}.")
     y = as_numpy(y)
     if y.ndim == 0 or len(y) != n:
         raise ValueError(f"y must hold one target a sample: {n} samples, y of shape {y.shape}.")

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from loes.checks import Layers, as_layers, as_targets, check_varying
+from loes.checks import TASKS, Layers, as_layers, as_targets, check_varying
 from loes.criteria import CRITERIA, Criterion, mean_triangle_area
 from loes.solver import RANK_TOLERANCE, Samples, Stack, open_stack
 from loes.statistics import LayerStatistics
@@ -296,7 +296,7 @@ class LOES(TransformerMixin, BaseEstimator):
         """Return the criterion with its weights, or say which parameter is wrong."""
         for name, allowed in (
             ("criterion", list(CRITERIA)),
-            ("task", ["auto", "classification", "regression"]),
+            ("task", TASKS),
             ("triangles", ["distinct", "authors"]),
         ):
             if (value := getattr(self, name)) not in allowed:
