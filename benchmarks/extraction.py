@@ -1,13 +1,9 @@
 """What `extract_layers` costs beyond the bare forward pass, and its peak memory (Linux)."""
 
 import argparse
-import os
-import re
-import subprocess
-import sys
 import tempfile
 import warnings
-from pathlib import Path
+from functools import partial
 
 import pandas as pd
 import reference
@@ -20,6 +16,7 @@ from loes import tasks, zoo
 from loes.extract import extract_layers, stream_layers
 
 MB = 1e6
+peak = partial(reference.child_peak, __file__)
 WIDTH, BLOCKS, SHARD = 128, 3, 256  # of the model whose memory is measured
 
 
@@ -87,17 +84,7 @@ def child(work: str, n: int) -> None:
                 pass
         else:
             extract_layers(model, texts, **settings)
-    # Not ru_maxrss, which a process inherits from the one that started it.
-    status = Path("/proc/self/status").read_text()
-    print(int(re.search(r"VmHWM:\s+(\d+) kB", status)[1]) * 1024)
-
-
-def peak(*arguments: object) -> int:
-    """Return the peak of a child process whose freed arrays go back to the system at once."""
-    command = [sys.executable, __file__, "--child", *map(str, arguments)]
-    environment = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "65536"}  # else peaks vary by 100 MB
-    run = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
-    return int(run.stdout.split()[-1])
+    reference.print_peak()
 
 
 def main() -> None:

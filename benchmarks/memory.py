@@ -1,11 +1,8 @@
 """Peak memory of `LOES.fit` and of `LayerStatistics`, each in a process of its own (Linux)."""
 
 import argparse
-import os
-import resource
-import subprocess
-import sys
 import warnings
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -14,6 +11,7 @@ import reference
 from loes import LOES, LayerStatistics
 
 MB = 1e6
+peak = partial(reference.child_peak, __file__)
 
 
 def child(work: str, n: int, n_layers: int, d: int, k: int, rank: int) -> None:
@@ -30,15 +28,7 @@ def child(work: str, n: int, n_layers: int, d: int, k: int, rank: int) -> None:
         layers, y = reference.residual_stream(n, n_layers, d, rank or None)
         if work == "fit":
             LOES(k).fit(layers, y)
-    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
-
-
-def peak(*arguments: object) -> int:
-    """Return the peak of a child process whose freed arrays go back to the system at once."""
-    command = [sys.executable, __file__, "--child", *map(str, arguments)]
-    environment = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "65536"}  # else peaks vary by 100 MB
-    run = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
-    return int(run.stdout.split()[-1])
+    reference.print_peak()
 
 
 def main() -> None:

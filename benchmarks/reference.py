@@ -1,8 +1,13 @@
 """What `LOES.fit` is measured against: the same selection written out, and the bare products."""
 
+import os
+import re
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Sequence
 from itertools import combinations
+from pathlib import Path
 from statistics import median
 
 import numpy as np
@@ -170,3 +175,18 @@ def interleaved(
         for name, run in runs.items():
             times[name].append(seconds(run, clock))
     return {name: median(values) for name, values in times.items()}
+
+
+def print_peak() -> None:
+    """Print the peak memory of this process so far, in bytes (Linux)."""
+    # Not ru_maxrss, which a process inherits from the one that started it.
+    status = Path("/proc/self/status").read_text()
+    print(int(re.search(r"VmHWM:\s+(\d+) kB", status)[1]) * 1024)
+
+
+def child_peak(script: str, *arguments: object) -> int:
+    """Return what ``script --child ...`` prints: its peak, with freed arrays given back at once."""
+    command = [sys.executable, script, "--child", *map(str, arguments)]
+    environment = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "65536"}  # else peaks vary by 100 MB
+    run = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+    return int(run.stdout.split()[-1])

@@ -75,7 +75,7 @@ def compare(name: str, kinds: Sequence[str], seeds: range) -> None:
     anew, start = not cache.exists(), time.perf_counter()
     layers = extract_layers(model, inputs, cache=cache, **settings)
     seconds = time.perf_counter() - start if anew else None
-    turns = None
+    trivial, turns = tasks.trivial_baseline(task), None
     if task.modality == "text":
         turns = baselines.token_curvature(model, [inputs[i] for i in task.train[:200]], **settings)
     for kind in kinds:
@@ -97,7 +97,7 @@ def compare(name: str, kinds: Sequence[str], seeds: range) -> None:
             options=case.options,
             modality=task.modality,
             chance=task.chance,
-            trivial_baseline=tasks.trivial_baseline(task),
+            trivial_baseline=trivial,
         )
         RESULTS.mkdir(exist_ok=True)
         found.save(result(name, kind))

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import combinations
 from math import comb, log, sqrt
 
 import numpy as np
@@ -14,27 +13,44 @@ from loes.solver import Alignment, Spectrum, Stack
 MAX_TRIANGLES = 100_000
 
 
+@lru_cache(maxsize=64)
+def all_triples(c: int) -> Tensor:
+    """All triples of c classes, (3, m)."""
+    return torch.combinations(torch.arange(c), 3).T
+
+
 @lru_cache(maxsize=8)
-def _triples(c: int, seed: int) -> np.ndarray:
+def _triples(c: int, seed: int) -> Tensor:
     """All triples of c classes, or a seeded sample of distinct ones where they are too many."""
     if comb(c, 3) <= MAX_TRIANGLES:
-        return np.array(list(combinations(range(c), 3))).T
+        return all_triples(c)
     draws = np.random.default_rng(seed).integers(0, c, size=(2 * MAX_TRIANGLES, 3))
     draws = np.unique(np.sort(draws, axis=1), axis=0)
     draws = draws[(np.diff(draws, axis=1) > 0).all(axis=1)]
-    return np.random.default_rng(seed).permutation(draws)[:MAX_TRIANGLES].T
+    return torch.from_numpy(np.random.default_rng(seed).permutation(draws)[:MAX_TRIANGLES].T)
+
+
+def triangle_squares(gram: Tensor, triples: Tensor) -> tuple[Tensor, Tensor]:
+    """Squared double areas of triangles, and the rectangles of two of their sides that bound them.
+
+    Parameters
+    ----------
+    gram : (c, c) inner products of the points.
+    triples : (3, m) corners of each triangle.
+    """
+    i, j, k = triples.to(gram.device)
+    squares = gram.diagonal()
+    distances = (squares[:, None] + squares - 2 * gram).flatten()  # squared
+    uu, vv, ww = (distances.index_select(0, a * len(gram) + b) for a, b in ((i, j), (i, k), (j, k)))
+    return uu * vv - ((uu + vv - ww) / 2).square(), uu * vv
 
 
 def mean_triangle_area(gram: Tensor, seed: int = 0) -> float:
     """Mean area of the triangles between c points, from their (c, c) inner products."""
-    c = len(gram)
-    if c < 3:
+    if len(gram) < 3:
         return 0.0
-    i, j, k = torch.as_tensor(_triples(c, seed), device=gram.device)
-    uu = gram[j, j] - 2 * gram[i, j] + gram[i, i]
-    vv = gram[k, k] - 2 * gram[i, k] + gram[i, i]
-    uv = gram[j, k] - gram[i, j] - gram[i, k] + gram[i, i]
-    return float(0.5 * (uu * vv - uv.square()).clamp(min=0).sqrt().mean())
+    squares, _ = triangle_squares(gram, _triples(len(gram), seed))
+    return float(0.5 * squares.clamp(min=0).sqrt().mean())
 
 
 def sampled_share(c: int, triangles: str) -> float:

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from functools import partial
 from os import PathLike
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import torch
 from safetensors import SafetensorError
@@ -21,6 +20,7 @@ from loes.forward import hidden_states
 from loes.fusion import FusedProbe
 from loes.georeg import GeoReg
 from loes.pooling import pool
+from loes.store import replacing
 
 FORMAT = "loes.FusedEncoder/1"
 SETTINGS, PROBE, BACKBONE = "fused.json", "probe.safetensors", "backbone"
@@ -188,16 +188,11 @@ class FusedEncoder(nn.Module):
         folder = Path(folder)
         if folder.exists() and not (folder / SETTINGS).is_file() and any(folder.iterdir()):
             raise ValueError(f"{folder} holds other files; name a new or an empty folder.")
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as drafts:
-            draft = Path(drafts, "draft")
+        with replacing(folder) as draft:
             self.backbone.save_pretrained(draft / BACKBONE)
             save_file(self.probe.state_dict(), draft / PROBE)
             about = {"format": FORMAT, "skips_norm": self._skips_norm, "settings": self.settings}
             (draft / SETTINGS).write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
-            if folder.exists():
-                folder.replace(Path(drafts, "replaced"))
-            draft.replace(folder)
 
     @classmethod
     def from_pretrained(cls, folder: str | PathLike, georeg: GeoReg | None = None):

@@ -27,6 +27,7 @@ from loes.checks import as_layers, as_task
 from loes.features import LayerFeatures
 from loes.georeg import GeoReg
 from loes.selection import SelectionWarning
+from loes.store import write_whole
 from loes.training import train_probe
 
 REFERENCE = "last layer"
@@ -140,7 +141,6 @@ class Evaluation:
 
     def save(self, path: str | os.PathLike) -> None:
         """Write runs, summary and provenance as JSON, whole or not at all."""
-        path = Path(path)
         reference = REFERENCE if REFERENCE in set(self.runs["method"]) else CHANCE
         content = {
             "about": self.about | {"reference": reference},
@@ -149,9 +149,7 @@ class Evaluation:
             "runs": json.loads(self.runs.to_json(orient="records")),
         }
         text = json.dumps(content, indent=1, default=_plain) + "\n"
-        part = path.with_name(path.name + ".part")
-        part.write_text(text, encoding="utf-8")
-        os.replace(part, path)
+        write_whole(Path(path), text.encode())
 
 
 def evaluate(

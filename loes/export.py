@@ -13,7 +13,6 @@ from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from os import PathLike
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -26,6 +25,7 @@ from transformers import MODEL_MAPPING, AutoModel, PretrainedConfig, PreTrainedM
 from loes.extract import extract_layers
 from loes.families import DECODER_BLOCKS, family_of, has_decoder, reading_part
 from loes.features import LayerFeatures
+from loes.store import replacing
 
 FORMAT = "loes.export/1"
 RECORD = "loes.json"
@@ -268,9 +268,7 @@ def export_checkpoint(
     if n_blocks < n_whole and known:
         settings["final_norm"] = "skip"
     _, small_flops = _measure(small, example, processor=processor, **settings)
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as drafts:
-        draft = Path(drafts, "export")
+    with replacing(folder) as draft:
         small.save_pretrained(draft)
         processor.save_pretrained(draft)
         features = extract_layers(draft, [example], device=whole.device, progress=False, **settings)
@@ -301,7 +299,4 @@ def export_checkpoint(
             ),
         }
         (draft / RECORD).write_text(json.dumps(record, indent=2), encoding="utf-8")
-        if folder.exists():
-            folder.replace(Path(drafts, "replaced"))
-        draft.replace(folder)
     return report

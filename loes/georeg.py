@@ -1,11 +1,12 @@
 """GeoReg: keep the covariance spectrum of fused features even and their class centroids apart."""
 
-from functools import lru_cache
 from math import comb
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
+
+from loes.criteria import all_triples, triangle_squares
 
 
 class GeoRegParts(NamedTuple):
@@ -105,8 +106,7 @@ class GeoReg(nn.Module):
             centroids = Z[:0] if labels is None else class_means(Z, labels)
             area = Z.new_zeros(())
             if len(centroids) >= 3:
-                triples = self._triples(len(centroids)).to(Z.device)
-                area = triangle_areas(centroids, *triples).mean()
+                area = triangle_areas(centroids, self._triples(len(centroids))).mean()
             if self.scale_free:
                 tiny = torch.finfo(Z.dtype).tiny
                 variance = variance / (trace / Z.shape[1]).square().clamp(min=tiny)
@@ -117,14 +117,9 @@ class GeoReg(nn.Module):
     def _triples(self, c: int) -> Tensor:
         """All triples of c classes, or a random sample of them, (3, m)."""
         if comb(c, 3) <= self.max_triangles:
-            return _all_triples(c)
+            return all_triples(c)
         keys = torch.rand(self.max_triangles, c, generator=self._generator)
         return keys.topk(3, dim=1).indices.T
-
-
-@lru_cache(maxsize=64)
-def _all_triples(c: int) -> Tensor:
-    return torch.combinations(torch.arange(c), 3).T
 
 
 def eigenvalue_variance(Z: Tensor) -> tuple[Tensor, Tensor]:
@@ -150,16 +145,10 @@ def class_means(Z: Tensor, labels: Tensor) -> Tensor:
     return Z.new_zeros(len(classes), Z.shape[1]).index_add(0, codes, Z) / counts[:, None]
 
 
-def triangle_areas(points: Tensor, i: Tensor, j: Tensor, k: Tensor) -> Tensor:
+def triangle_areas(points: Tensor, triples: Tensor) -> Tensor:
     """Areas of the triangles between (c, D) points; 0, with gradient 0, where they collapse."""
     centred = points - points.mean(0)
-    gram = centred @ centred.T
-    squares = gram.diagonal()
-    distances = (squares[:, None] + squares - 2 * gram).flatten()  # squared
-    uu, vv, ww = (
-        distances.index_select(0, a * len(points) + b) for a, b in ((i, j), (i, k), (j, k))
-    )
-    square = uu * vv - ((uu + vv - ww) / 2).square()
+    squares, bounds = triangle_squares(centred @ centred.T, triples)
     # Below this the difference is rounding noise, whose root has a gradient without bound.
-    spans = square > 8 * torch.finfo(points.dtype).eps * uu * vv
-    return torch.where(spans, 0.5 * torch.where(spans, square, 1.0).sqrt(), 0.0)
+    spans = squares > 8 * torch.finfo(points.dtype).eps * bounds
+    return torch.where(spans, 0.5 * torch.where(spans, squares, 1.0).sqrt(), 0.0)

@@ -70,7 +70,7 @@ def debian_folder(name: str, *, megabytes: int, twin: str) -> Path:
         return max(cache.glob(f"{name}_*"), default=None)
 
     if not fetched():
-        with _fetching(cache, name, megabytes) as partial:
+        with _fetching(cache / name, megabytes) as partial:
             if not fetched():  # by another process, while this one waited for it
                 _run(["apt-get", "download", name], partial, otherwise)
                 (archive,) = partial.glob("*.deb")
@@ -100,7 +100,7 @@ def npm_folder(name: str, version: str, integrity: str, *, megabytes: int) -> Pa
     """
     folder = cache_folder() / "npm" / f"{name}-{version}"
     if not folder.exists():
-        with _fetching(folder.parent, name, megabytes) as partial:
+        with _fetching(folder.parent / name, megabytes) as partial:
             if not folder.exists():  # as above
                 command = ["npm", "pack", "--ignore-scripts", f"{name}@{version}"]
                 _run(command, partial, "install Node.js, which brings npm.")
@@ -124,19 +124,29 @@ def _check_integrity(archive: Path, expected: str) -> None:
 
 
 @contextmanager
-def _fetching(cache: Path, name: str, megabytes: int) -> Iterator[Path]:
-    """Give an empty folder on the cache's file system, one process at a time, and say so."""
-    cache.mkdir(parents=True, exist_ok=True)
-    partial = cache / f"{name}.partial"
-    # A line on stderr, silent where progress bars are: notebooks compare what is written there.
-    note = f"fetching {name}, {megabytes} MB, once, into {cache}"
-    with FileLock(cache / f"{name}.lock"), tqdm(desc=note, bar_format="{desc}", leave=False):
+def locked_draft(folder: Path) -> Iterator[Path]:
+    """Give an empty folder beside `folder`, to one process at a time; it is gone afterwards.
+
+    Whoever waited for another process has to look whether that one has made `folder`.
+    """
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    partial = folder.with_name(f"{folder.name}.partial")
+    with FileLock(f"{folder}.lock"):
         shutil.rmtree(partial, ignore_errors=True)  # of a process that was killed
         partial.mkdir()
         try:
             yield partial
         finally:
             shutil.rmtree(partial, ignore_errors=True)
+
+
+@contextmanager
+def _fetching(folder: Path, megabytes: int) -> Iterator[Path]:
+    """Give a `locked_draft`, and say what is being fetched."""
+    # A line on stderr, silent where progress bars are: notebooks compare what is written there.
+    note = f"fetching {folder.name}, {megabytes} MB, once, into {folder.parent}"
+    with locked_draft(folder) as partial, tqdm(desc=note, bar_format="{desc}", leave=False):
+        yield partial
 
 
 def _run(command: list[str], folder: Path, otherwise: str) -> None:

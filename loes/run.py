@@ -16,6 +16,7 @@ import torch
 import transformers
 from PIL import Image
 from safetensors import SafetensorError
+from sklearn.dummy import DummyClassifier, DummyRegressor
 from sklearn.linear_model import RidgeClassifierCV, RidgeCV
 from sklearn.model_selection import GroupShuffleSplit, ShuffleSplit, StratifiedShuffleSplit
 from sklearn.pipeline import make_pipeline
@@ -483,7 +484,9 @@ def probe_layers(
     standard deviation over the splits; chance, the score of always saying the most frequent class
     (or the mean) of the training part.
     """
-    probe = RidgeClassifierCV if task == "classification" else RidgeCV
+    probe, dummy = RidgeCV, DummyRegressor()
+    if task == "classification":
+        probe, dummy = RidgeClassifierCV, DummyClassifier()
     rows = []
     # `disable` stays unsaid where it can, so that TQDM_DISABLE is heard.
     for X in tqdm(features, unit="layer", **({} if progress else {"disable": True})):
@@ -495,16 +498,9 @@ def probe_layers(
             "layer": features.names,
             "accuracy" if task == "classification" else "r2": scores.mean(1),
             "spread": scores.std(1, ddof=1),
-            "chance": np.mean([_chance(y[a], y[b], task) for a, b in splits]),
+            "chance": np.mean([dummy.fit(y[a], y[a]).score(y[b], y[b]) for a, b in splits]),
         }
     )
-
-
-def _chance(train: np.ndarray, test: np.ndarray, task: str) -> float:
-    if task == "classification":
-        classes, counts = np.unique(train, return_counts=True)
-        return float(np.mean(test == classes[counts.argmax()]))
-    return float(1 - np.mean((test - train.mean()) ** 2) / test.var())
 
 
 def check_folder(folder: Path) -> None:

@@ -4,10 +4,11 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from numbers import Number
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from uuid import uuid4
 
 import numpy as np
@@ -119,8 +120,8 @@ class FeatureStore:
         if manifest.exists():
             _check_manifest(manifest, self._about)
         else:  # as late as this: a run that fails before its first shard binds nobody
-            _write(manifest, _json({"about": self._about, "format": FORMAT}, indent=2))
-        _write(path, save({str(layer): array for layer, array in enumerate(arrays)}, metadata))
+            write_whole(manifest, _json({"about": self._about, "format": FORMAT}, indent=2))
+        write_whole(path, save({str(layer): array for layer, array in enumerate(arrays)}, metadata))
 
     def _path(self, shard: int) -> Path:
         return self.folder / f"shard-{shard:05d}.safetensors"
@@ -253,7 +254,7 @@ def _without_records(config: dict) -> dict:
     return {key: value for key, value in config.items() if key not in RECORDS}
 
 
-def _write(path: Path, content: bytes) -> None:
+def write_whole(path: Path, content: bytes) -> None:
     """Write a file so that it is there completely or not at all."""
     temporary = path.with_name(f".{path.name}.{uuid4().hex}.tmp")
     try:
@@ -264,6 +265,19 @@ def _write(path: Path, content: bytes) -> None:
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def replacing(folder: Path) -> Iterator[Path]:
+    """Give a folder to fill beside `folder`, whose place it takes if nothing fails."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as drafts:
+        draft = Path(drafts, "draft")
+        draft.mkdir()
+        yield draft
+        if folder.exists():
+            folder.replace(Path(drafts, "replaced"))
+        draft.replace(folder)
 
 
 def _check_manifest(path: Path, wanted: Mapping[str, object]) -> None:

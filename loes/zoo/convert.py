@@ -9,9 +9,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
-from filelock import FileLock
 from safetensors.numpy import save_file
 from transformers import PretrainedConfig, PreTrainedModel
+
+from loes.packages import locked_draft
 
 SUMS = "SHA256SUMS"  # in the format of the command of that name: sha256sum -c SHA256SUMS
 
@@ -38,22 +39,15 @@ def write_once(folder: Path, write: Callable[[Path], None]) -> Path:
     """
     if is_intact(folder):
         return folder
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    partial = folder.with_name(f"{folder.name}.partial")
-    with FileLock(f"{folder}.lock"):
+    with locked_draft(folder) as partial:
         if is_intact(folder):  # written while this process waited
             return folder
-        shutil.rmtree(partial, ignore_errors=True)  # of a process that was killed
-        partial.mkdir()
-        try:
-            write(partial)
-            names = sorted(path.name for path in partial.iterdir())
-            sums = "".join(f"{sha256(partial / name)}  {name}\n" for name in names)
-            (partial / SUMS).write_text(sums)
-            shutil.rmtree(folder, ignore_errors=True)  # if it is damaged
-            os.replace(partial, folder)
-        finally:
-            shutil.rmtree(partial, ignore_errors=True)
+        write(partial)
+        names = sorted(path.name for path in partial.iterdir())
+        sums = "".join(f"{sha256(partial / name)}  {name}\n" for name in names)
+        (partial / SUMS).write_text(sums)
+        shutil.rmtree(folder, ignore_errors=True)  # if it is damaged
+        os.replace(partial, folder)
     return folder
 
 
