@@ -63,8 +63,8 @@ def result(name: str, kind: str) -> Path:
     return RESULTS / f"compare-{name}-{kind}.json"
 
 
-def compare(name: str, kinds: Sequence[str], seeds: range) -> None:
-    """Extract the layers of one model, judge all methods in some kinds of training, and save."""
+def prepare(name: str) -> dict[str, Any]:
+    """Load the task of a case and the layers of its samples, from the cache where it has them."""
     case = CASES[name]
     task = tasks.load(case.task, per_class=case.per_class, **case.options)
     model, processor = zoo.load(name)
@@ -75,9 +75,17 @@ def compare(name: str, kinds: Sequence[str], seeds: range) -> None:
     anew, start = not cache.exists(), time.perf_counter()
     layers = extract_layers(model, inputs, cache=cache, **settings)
     seconds = time.perf_counter() - start if anew else None
-    trivial, turns = tasks.trivial_baseline(task), None
+    turns = None
     if task.modality == "text":
         turns = baselines.token_curvature(model, [inputs[i] for i in task.train[:200]], **settings)
+    return {"task": task, "layers": layers, "seconds": seconds, "curvature": turns}
+
+
+def compare(name: str, kinds: Sequence[str], seeds: range) -> None:
+    """Judge all methods on the layers of one model, in some kinds of training, and save."""
+    case, prepared = CASES[name], prepare(name)
+    task, layers = prepared["task"], prepared["layers"]
+    trivial = tasks.trivial_baseline(task)
     for kind in kinds:
         found = evaluate(
             layers,
@@ -86,8 +94,8 @@ def compare(name: str, kinds: Sequence[str], seeds: range) -> None:
             test=task.test,
             groups=task.groups,
             seeds=seeds,
-            curvature=turns,
-            extraction_seconds=seconds,
+            curvature=prepared["curvature"],
+            extraction_seconds=prepared["seconds"],
             learning_rate=LEARNING_RATE,
             **KINDS[kind](layers[-1].shape[1]),
         )

@@ -1,6 +1,7 @@
 """Fine-tune MiniLM on its selected layers with and without GeoReg: writes results/finetune.json.
 
-What happens to the geometry of the fused embedding, step by step. Twenty minutes on two cores.
+What happens to the geometry of the fused embedding, step by step. Half an hour on one core; a run
+that is done is kept, so that it can be stopped and started again.
 """
 
 import argparse
@@ -15,11 +16,12 @@ from sklearn.metrics import accuracy_score
 from tqdm import tqdm
 
 from loes import LOES, FusedEncoder, GeoReg, extract_layers, tasks, terms, zoo
+from loes.store import write_whole
 from loes.training import WARM_UP, cosine_schedule
 
 RESULTS = Path(__file__).parent / "results"
-BATCH, STEPS, WATCH = 32, 160, 20
-MAX_LENGTH = 64
+BATCH, STEPS, WATCH = 32, 120, 20
+MAX_LENGTH = 32
 RATES = {"backbone": 2e-5, "probe": 1e-3}
 PENALTIES = {
     "none": lambda: None,
@@ -100,12 +102,6 @@ def main() -> None:
     texts = [task.inputs[row] for row in task.train]
     features = extract_layers(model, texts, processor=tokenizer, max_length=MAX_LENGTH)
     layers = LOES(3, criterion="bounded").fit(features, task.labels[task.train]).selected_
-    with tqdm(total=len(PENALTIES) * options.seeds * STEPS, unit="step") as bar:
-        runs = [
-            run(penalty, seed, task, layers, bar)
-            for seed in range(options.seeds)
-            for penalty in PENALTIES
-        ]
     about = {
         "model": "minilm",
         "task": "20newsgroups",
@@ -116,9 +112,17 @@ def main() -> None:
         "warm_up": WARM_UP,
         "versions": {name: version(name) for name in ("loes", "torch", "transformers")},
     }
-    RESULTS.mkdir(exist_ok=True)
-    content = json.dumps({"about": about, "runs": runs}, indent=1)
-    (RESULTS / "finetune.json").write_text(content + "\n", encoding="utf-8")
+    path = RESULTS / "finetune.json"
+    before = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    runs = before["runs"] if before.get("about") == about else []
+    done = {(r["penalty"], r["seed"]) for r in runs}
+    wanted = [(p, seed) for seed in range(options.seeds) for p in PENALTIES]
+    todo = [pair for pair in wanted if pair not in done]
+    with tqdm(total=len(todo) * STEPS, unit="step") as bar:
+        for penalty, seed in todo:
+            runs.append(run(penalty, seed, task, layers, bar))
+            content = json.dumps({"about": about, "runs": runs}, indent=1)
+            write_whole(path, (content + "\n").encode())
     table = pd.json_normalize(runs, "watched", ["penalty", "seed", "test"])
     print(table.groupby(["penalty", "step"]).mean(numeric_only=True).round(3).to_string())
     print(pd.DataFrame(runs).groupby("penalty")["test"].agg(["mean", "std"]).round(3))

@@ -110,21 +110,26 @@ def loes(criterion: str, *, reduce: bool = False, **parameters) -> Method:
     """Return LOES with one of its criteria and weights.
 
     Where k layers have more features than there are samples, LOES stops after fewer; `reduce` lets
-    it see principal components of each layer only, so many that k layers fill half of the samples.
+    it see the `principal_components` of each layer only.
     """
 
     def choose(calibration: Calibration, k: int) -> Choice:
-        layers, n = calibration.layers.arrays, len(calibration.y)
+        layers = calibration.layers.arrays
         if reduce:
-            widths = [min(X.shape[1], max(1, n // (2 * k))) for X in layers]
-            layers = [
-                PCA(width, random_state=0).fit_transform(X)
-                for width, X in zip(widths, layers, strict=True)
-            ]
+            layers = principal_components(layers, k)
         selector = LOES(k, criterion=criterion, task=calibration.task, **parameters)
         return Choice(selector.fit(layers, calibration.y).selected_)
 
     return choose
+
+
+def principal_components(layers: Sequence[np.ndarray], k: int) -> list[np.ndarray]:
+    """Reduce each layer to so many principal components that k layers fill half of the samples."""
+    n = len(layers[0])
+    widths = [min(X.shape[1], max(1, n // (2 * k))) for X in layers]
+    return [
+        PCA(width, random_state=0).fit_transform(X) for width, X in zip(widths, layers, strict=True)
+    ]
 
 
 def entropy(calibration: Calibration, k: int) -> Choice:

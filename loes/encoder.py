@@ -142,7 +142,8 @@ class FusedEncoder(nn.Module):
 
         Raises
         ------
-        ValueError for labels that do not fit the outputs; and for padded sound without a
+        ValueError for labels that do not fit the outputs; for a sample whose mask has no true
+        token; and for padded sound without a
         `token_mask`: which frames are true, a mask of samples does not say.
         """
         mask = inputs.get("attention_mask")
@@ -153,6 +154,9 @@ class FusedEncoder(nn.Module):
                 )
         elif token_mask is None:
             token_mask = mask
+        if token_mask is not None and not token_mask.any(1).all():
+            row = int((~token_mask.any(1)).nonzero()[0])
+            raise ValueError(f"sample {row} of the batch has no true token to pool; leave it out.")
         states = self._states(inputs)
         pooled = [
             pool(states[layer], token_mask, self._pooling, self._family.special)

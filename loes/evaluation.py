@@ -18,7 +18,13 @@ from numpy.typing import ArrayLike
 from scipy.stats import bootstrap
 from sklearn.decomposition import PCA
 from sklearn.dummy import DummyClassifier, DummyRegressor
-from sklearn.metrics import accuracy_score, det_curve, f1_score, r2_score
+from sklearn.metrics import (
+    accuracy_score,
+    det_curve,
+    f1_score,
+    pairwise_distances_argmin_min,
+    r2_score,
+)
 from sklearn.model_selection import GroupKFold, StratifiedGroupKFold
 from tqdm import tqdm
 
@@ -31,6 +37,7 @@ from loes.store import write_whole
 from loes.training import train_probe
 
 REFERENCE = "last layer"
+ROUNDING = 1e-5  # what float32 and another batch may change of a feature, relatively
 CHANCE, SHUFFLED = "chance", "last layer, shuffled labels"
 
 
@@ -245,9 +252,12 @@ def evaluate(
     ) as bar:
         for seed in seeds:
             train, held_out = divisions[seed]
+            known, held_out_layers = features.take(train), features.take(held_out)
             calibration = Calibration(
-                features.take(train), y[train], features.take(held_out), y[held_out], task, seed
-            )._replace(curvature=curvature)
+                known, y[train], held_out_layers, y[held_out], task, seed, curvature
+            )
+            for X in (*known, *held_out_layers, calibration.y, calibration.validation_y):
+                X.flags.writeable = False  # no method may change what the next one sees
             shuffled = calibration._replace(
                 y=np.random.default_rng(seed).permutation(calibration.y)
             )
@@ -358,7 +368,7 @@ def _scores(y: np.ndarray, predicted: np.ndarray, outputs: np.ndarray | None, ta
         "accuracy": accuracy_score(y, predicted),
         "macro_f1": f1_score(y, predicted, average="macro", zero_division=0),
     }
-    if outputs is not None and outputs.shape[1] == 2:
+    if outputs is not None and outputs.shape[1] == 2 and len(np.unique(y)) == 2:
         scores["equal_error_rate"] = equal_error_rate(y, outputs[:, 1] - outputs[:, 0])
     return scores
 
@@ -368,9 +378,21 @@ def _divide(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Divide samples by group into calibration and validation, with all classes in calibration."""
     folds = StratifiedGroupKFold if task == "classification" else GroupKFold
-    splitter = folds(max(2, round(1 / share)), shuffle=True, random_state=seed)
+    n_folds = max(2, round(1 / share))
+    splitter = folds(n_folds, shuffle=True, random_state=seed)
     labels = y[development] if task == "classification" else None
-    train, held_out = next(splitter.split(development, labels, groups[development]))
+    n_groups = len(np.unique(groups[development]))
+    most = n_folds if labels is None else np.bincount(labels).max()
+    if min(n_groups, most) < n_folds:
+        what = f"at most {most} samples of a class" if most < n_folds else f"{n_groups} groups"
+        raise ValueError(
+            f"development has {what}, too few to divide into {n_folds} folds; use more of them, or "
+            f"a larger validation_share than {share}."
+        )
+    with warnings.catch_warnings():
+        # Rare classes may miss validation; that calibration has them all is checked below.
+        warnings.filterwarnings("ignore", "The least populated class")
+        train, held_out = next(splitter.split(development, labels, groups[development]))
     train, held_out = development[train], development[held_out]
     if task == "classification" and len(missing := np.setdiff1d(y, y[train])):
         raise ValueError(
@@ -422,23 +444,48 @@ def _refuse_leaks(
         raise ValueError(
             f"{len(both)} groups have samples in development and in test; divide by group."
         )
-    seen = {row.tobytes() for row in np.ascontiguousarray(features[-1][development])}
-    twins = [int(i) for i in test if np.ascontiguousarray(features[-1][i]).tobytes() in seen]
-    if twins:
+    twins = _twins(features, development, test)
+    if len(twins):
         raise ValueError(
             f"{len(twins)} test samples, such as {twins[0]}, have the same features as a "
             "development sample: the same input is in both parts; drop duplicates first."
         )
-    if task != "classification":
-        return
+    if task == "regression" and (y[test] == y[test][0]).all(0).any():
+        raise ValueError("the target is constant over the test part, so that R^2 is not defined.")
     rows = np.concatenate([development, test])
     for name, X in zip(features.names, features.arrays, strict=True):
-        given_away = _determined_by(X[rows], y[rows])
-        if given_away is not None:
+        given_away = (_determined_by if task == "classification" else _collinear)(X[rows], y[rows])
+        if given_away is None:
+            continue
+        if task == "classification":
             raise ValueError(
                 f"feature {given_away} of {name} is the same for all samples of a class and "
                 "differs between classes: it is the label, or made from it; leave it out."
             )
+        raise ValueError(
+            f"feature {given_away} of {name} is the target, up to scale and shift; leave it out."
+        )
+
+
+def _twins(features: LayerFeatures, development: np.ndarray, test: np.ndarray) -> np.ndarray:
+    """Return the test samples that equal a development sample in every layer, up to rounding."""
+    centred = features[-1] - features[-1].mean(0)
+    nearest, _ = pairwise_distances_argmin_min(centred[test], centred[development])
+    nearest = development[nearest]
+    same = np.ones(len(test), dtype=bool)
+    for X in features.arrays:
+        distances = np.linalg.norm(X[test] - X[nearest], axis=1)
+        same &= distances <= ROUNDING * np.linalg.norm(X[nearest], axis=1)
+    return test[same]
+
+
+def _collinear(X: np.ndarray, y: np.ndarray) -> int | None:
+    """Return a feature that is a target up to scale and shift."""
+    X, y = (Z.astype(np.float64) - Z.mean(0) for Z in (X, y))
+    scales = np.linalg.norm(X, axis=0)[:, None] * np.linalg.norm(y, axis=0)
+    cosines = np.abs(X.T @ y) / np.where(scales > 0, scales, 1)
+    leaks = np.flatnonzero((cosines > 1 - ROUNDING).any(1))
+    return int(leaks[0]) if len(leaks) else None
 
 
 def _determined_by(X: np.ndarray, y: np.ndarray) -> int | None:
@@ -447,5 +494,5 @@ def _determined_by(X: np.ndarray, y: np.ndarray) -> int | None:
     for c in np.unique(y):
         within = np.maximum(within, np.ptp(X[y == c], axis=0))
     between = np.ptp(X, axis=0)
-    leaks = np.flatnonzero((between > 0) & (within <= 1e-6 * between))
+    leaks = np.flatnonzero((between > 0) & (within <= ROUNDING * between))
     return int(leaks[0]) if len(leaks) else None

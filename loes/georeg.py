@@ -88,7 +88,8 @@ class GeoReg(nn.Module):
         Raises
         ------
         ValueError for features that are no matrix of at least two rows and columns, and for labels
-        of another length.
+        of another length. Features that are NaN or infinite are not refused: their loss is not
+        finite either, which is what the gradient scalers of mixed precision look for.
         """
         if features.ndim != 2 or min(features.shape) < 2:
             raise ValueError(

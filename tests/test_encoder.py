@@ -216,6 +216,12 @@ def test_patches_are_pooled_without_the_special_token():
     torch.testing.assert_close(encoder(pixel_values=pixels).embedding, state[:, 1:].mean(1))
 
 
+def test_a_sample_without_a_true_token_is_refused(batch):
+    batch["attention_mask"][2] = 0
+    with pytest.raises(ValueError, match="sample 2 of the batch has no true token"):
+        FusedEncoder(make("bert"), [1], 2)(**batch)
+
+
 def test_padded_clips_want_to_be_told_their_true_frames():
     config = Wav2Vec2Config(
         vocab_size=8, hidden_size=16, num_hidden_layers=2, num_attention_heads=2,

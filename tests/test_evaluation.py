@@ -281,8 +281,14 @@ def leak(kind):
     elif kind == "an input twice":
         for X in layers.arrays:
             X[250] = X[10]
+    elif kind == "an input twice, up to rounding":
+        for X in layers.arrays:
+            X[250] = X[10] * (1 + 1e-6)
     elif kind == "the label as a feature":
         layers.arrays[1][:, 3] = np.array([0.5, -2, 7])[y]
+    elif kind == "the target as a feature":
+        y = layers[2] @ np.ones(6)
+        layers.arrays[1][:, 3] = 5 - 2 * y
     return layers, y, parts
 
 
@@ -292,6 +298,8 @@ def leak(kind):
         ("test samples among the development ones", "share 1 samples, such as 200"),
         ("a group in both parts", "1 groups have samples"),
         ("an input twice", "1 test samples, such as 250"),
+        ("an input twice, up to rounding", "1 test samples, such as 250"),
+        ("the target as a feature", "feature 3 of layer1 is the target"),
         ("the label as a feature", "feature 3 of layer1 .* is the label"),
     ],
 )
@@ -326,6 +334,8 @@ def test_leaks_are_refused_before_anything_runs(kind, message):
         ({"methods": {"odd": lambda c, k: Choice([9])}}, r"layers from 0 to 4; got Choice"),
         ({"methods": {"odd": lambda c, k: [1]}}, "must return Choice"),
         ({"task": "ranking"}, "'ranking'"),
+        ({"groups": np.arange(300) // 100}, "2 groups, .* 5 folds"),
+        ({"development": [0, 2, 4, 6, 8, 10]}, "at most 2 samples of a class, .* 5 folds"),
     ],
 )
 def test_what_cannot_be_judged_is_refused(change, message):
@@ -339,6 +349,37 @@ def test_a_constant_layer_is_refused_by_name():
     layers.arrays[0][:] = 1.0
     with pytest.raises(ValueError, match="layer0 is the same for all samples"):
         evaluate(layers, y, **parts, methods=FEW, **QUICK)
+
+
+def test_a_constant_test_target_has_no_r2():
+    layers, _, parts = problem()
+    target = layers[2] @ np.ones(6)
+    target[200:] = 1.0
+    with pytest.raises(ValueError, match="target is constant over the test part"):
+        evaluate(layers, target, **parts, methods=FEW, **QUICK)
+
+
+def test_a_test_part_of_one_class_has_no_equal_error_rate():
+    layers, y, parts = problem(n_classes=2)
+    parts["test"] = np.flatnonzero(y == 1)[-40:]
+    found = evaluate(layers, y, **parts, methods=FEW, seeds=[0], **QUICK)
+    assert "equal_error_rate" not in found.runs
+
+
+def test_samples_that_agree_in_one_layer_only_are_no_twins():
+    layers, y, parts = problem()
+    layers.arrays[-1][250] = layers.arrays[-1][10]
+    evaluate(layers, y, **parts, methods=FEW, seeds=[0], **QUICK)
+
+
+def test_a_method_cannot_change_what_the_next_one_sees():
+    def vandal(calibration, k):
+        calibration.layers[0][:] = 0
+        return Choice([0])
+
+    layers, y, parts = problem()
+    with pytest.raises(ValueError, match="read-only"):
+        evaluate(layers, y, **parts, methods={"vandal": vandal}, seeds=[0], **QUICK)
 
 
 def test_a_method_that_gives_up_later_has_no_runs(tmp_path):

@@ -163,6 +163,14 @@ def test_half_precision_under_autocast(dtype):
     assert half.grad.isfinite().all()
 
 
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+@pytest.mark.parametrize("scale_free", [False, True])
+def test_a_loss_of_broken_features_is_broken_too(value, scale_free):
+    Z = torch.randn(12, 5, generator=torch.Generator().manual_seed(0))
+    Z[3, 2] = value
+    assert not GeoReg(0.1, scale_free=scale_free)(Z, torch.arange(12) % 4).loss.isfinite()
+
+
 def test_variance_of_eigenvalues_survives_a_large_mean_eigenvalue():
     """Nearly isotropic: squared norm less squared trace would have no digit left."""
     rng = np.random.default_rng(0)
