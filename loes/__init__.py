@@ -6,7 +6,7 @@ Data flows one way: a model's hidden states -> `extract_layers` -> `LayerFeature
 
 from importlib import import_module
 
-from loes import baselines, tasks, terms, zoo
+from loes import baselines, synthetic, tasks, terms, zoo
 from loes.analysis import exhaustive, sensitivity, stability
 from loes.encoder import FusedEncoder
 from loes.evaluation import Evaluation, evaluate
@@ -34,6 +34,7 @@ __all__ = [
     "sensitivity",
     "stability",
     "stream_layers",
+    "synthetic",
     "tasks",
     "terms",
     "train_probe",
