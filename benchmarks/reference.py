@@ -108,10 +108,10 @@ def literal_bounded(layers: Sequence[Tensor], y: np.ndarray, k: int) -> list[int
         for l in sorted(set(range(len(layers))) - set(selected)):
             X = project_out([centred[s] for s in selected], centred[l]).numpy()
             loss, ridges[l] = terms.loo_loss(X, R)
-            scores[l] = loss + 0.25 * (1 - terms.spectral_entropy(layers[l]))
+            scores[l] = loss + 0.1 * (1 - terms.spectral_entropy(layers[l]))
             if selected:
                 red = max(terms.cka(layers[l], layers[s]) for s in selected)
-                scores[l] += 0.25 * red - 0.1 * terms.triangle_share(X, y)
+                scores[l] += 0.1 * red - 0.1 * terms.triangle_share(X, y)
         pick = min(scores, key=scores.get)
         if np.isfinite(ridges[pick]):
             X = project_out([centred[s] for s in selected], centred[pick])

@@ -126,7 +126,7 @@ class LOES(TransformerMixin, BaseEstimator):
     criterion : ``"paper"``, the terms of Batra et al. (2026); or ``"bounded"``, the same four
         ideas with every term in [0, 1]: pure noise then wins only where no layer explains much.
     alpha, gamma, eta : weights of isotropy, redundancy and triangle area; None for the
-        criterion's own: 1, 0.5, 0.1 ("paper") or 0.25, 0.25, 0.1 ("bounded").
+        criterion's own: 1, 0.5, 0.1 ("paper") or 0.1, 0.1, 0.1 ("bounded").
     ridge : added to the unnormalised Gram matrix by "paper"; "bounded" chooses its own by
         leave-one-out.
     task : ``"classification"``, ``"regression"``, or ``"auto"`` to tell from `y`.

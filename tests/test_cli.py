@@ -100,7 +100,7 @@ def test_select_writes_what_the_package_gives(folder, loes, tiny, make_tokenizer
     names = [features.names[layer] for layer in expected.selected_]
     assert [layer["name"] for layer in content["selected"]] == names
     assert content["layers"] == ["embedding", "layer1", "layer2", "layer3"]
-    assert content["criterion"] | {"alpha": 0.25, "name": "bounded"} == content["criterion"]
+    assert content["criterion"] | {"alpha": 0.1, "name": "bounded"} == content["criterion"]
     assert content["data"]["classes"] == ["cat", "dog"]
     assert (content["data"]["n"], content["features"]["pooling"]) == (40, "mean")
     assert content["versions"]["torch"] == torch.__version__
