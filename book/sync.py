@@ -105,10 +105,11 @@ def main(arguments=None):
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--check", action="store_true", help="write nothing, name what is stale")
     parser.add_argument("--all", action="store_true", help="execute even what did not change")
+    parser.add_argument("--only", default="", help="the chapters whose names begin so, such as 04")
     parser.add_argument("book", type=Path, nargs="?", default=Path(__file__).parent)
     options = parser.parse_args(arguments)
     failed = False
-    for source in sorted(options.book.glob("src/*.md")):
+    for source in sorted(options.book.glob(f"src/{options.only}*.md")):
         path = options.book / f"{source.stem}.ipynb"
         for problem in sync(source, path, check=options.check, force=options.all):
             failed = True

@@ -9,20 +9,21 @@ probe on validation samples, under the divisions that data/compare.py evaluates 
 import argparse
 import json
 from itertools import product
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from compare import CASES, RESULTS, prepare
 from sklearn.linear_model import RidgeClassifier
 from sklearn.model_selection import StratifiedGroupKFold
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from tqdm import tqdm
 
-from loes.analysis import sensitivity
+from loes import examples, sensitivity
 from loes.baselines import principal_components
 from loes.store import write_whole
 
+RESULTS = Path(__file__).parent / "results"
 WEIGHTS = {  # each criterion's own weight among them
     "bounded": ((0, 0.1, 0.25, 0.5, 1), (0, 0.1, 0.25, 0.5, 1), (0, 0.1, 0.25, 0.5)),
     "paper": ((0, 0.01, 0.1, 1), (0, 0.01, 0.1, 0.5), (0, 0.001, 0.01, 0.1)),
@@ -32,8 +33,7 @@ K = 3
 
 def judge(name: str, criterion: str, seeds: range) -> pd.DataFrame:
     """Return, for each weighting and seed, the validation accuracy of the layers it chooses."""
-    prepared = prepare(name)
-    task, layers = prepared["task"], prepared["layers"]
+    task, layers, *_ = examples.load(name)
     development = np.array([*task.train, *task.validation])
     y, groups = task.labels[development], task.groups[development]
     layers = layers.take(development)
@@ -65,11 +65,11 @@ def judge(name: str, criterion: str, seeds: range) -> pd.DataFrame:
 
 
 def main() -> None:
-    """Judge all cases under both criteria, those that are not there yet."""
+    """Judge all examples under both criteria, those that are not there yet."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=5)
     options = parser.parse_args()
-    for name, criterion in product(CASES, WEIGHTS):
+    for name, criterion in product(examples.EXAMPLES, WEIGHTS):
         path = RESULTS / f"sensitivity-{name}-{criterion}.json"
         if path.exists():
             continue
@@ -79,7 +79,7 @@ def main() -> None:
             spread=("score", "std"),
             selections=("selected", lambda picks: [list(pick) for pick in picks]),
         )
-        content = {"model": name, "criterion": criterion, "k": K, "seeds": options.seeds}
+        content = {"example": name, "criterion": criterion, "k": K, "seeds": options.seeds}
         content["weightings"] = table.to_dict(orient="records")
         write_whole(path, (json.dumps(content, indent=1) + "\n").encode())
 

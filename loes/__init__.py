@@ -6,7 +6,7 @@ Data flows one way: a model's hidden states -> `extract_layers` -> `LayerFeature
 
 from importlib import import_module
 
-from loes import baselines, synthetic, tasks, terms, zoo
+from loes import baselines, examples, synthetic, tasks, terms, zoo
 from loes.analysis import exhaustive, sensitivity, stability
 from loes.encoder import FusedEncoder
 from loes.evaluation import Evaluation, evaluate
@@ -29,6 +29,7 @@ __all__ = [
     "TermDominanceWarning",
     "baselines",
     "evaluate",
+    "examples",
     "exhaustive",
     "extract_layers",
     "sensitivity",

@@ -125,6 +125,12 @@ def test_sync_gives_outputs_and_a_second_run_changes_nothing(book, executed):
     assert (book / "01_a.ipynb").read_text() == executed
 
 
+def test_one_chapter_can_be_brought_up_to_date_alone(book):
+    (book / "src/02_b.md").write_text(SOURCE)
+    assert sync.main([str(book), "--check", "--only", "01"]) == 0
+    assert sync.main([str(book), "--check", "--only", "02"]) == 1
+
+
 def break_outputs(notebook):
     for cell in sync.code_cells(notebook):
         cell.outputs = []
