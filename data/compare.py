@@ -83,7 +83,7 @@ def report() -> None:
             f"## {about['model']}, {about['task']}: {path.stem.split('-', 2)[2]}",
             "",
             f"{n['development']} samples to learn from, {n['test']} to test; majority class "
-            f"{about['chance']:.3f}, trivial baseline {about['trivial_baseline']:.3f}. Extraction of "
+            f"{about['chance']:.3f}, trivial baseline {about['trivial_baseline']:.3f}. Extracting "
             f"all layers took {about['extraction_seconds']:.0f} s.",
             "",
             "```",
