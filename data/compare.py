@@ -87,7 +87,7 @@ def report() -> None:
             f"all layers took {about['extraction_seconds']:.0f} s.",
             "",
             "```",
-            table.fillna("").to_string(),
+            table.to_string(na_rep=""),
             "```",
         ]
         lines += [f"\nNot run: {name} ({why})." for name, why in content["skipped"].items()]

@@ -35,6 +35,39 @@ def chapter_faults(notebook):
             yield f"code cell {number} describes a figure that is not there"
 
 
+SECTIONS = [  # of every chapter, in this order
+    "**Claim.**",
+    "What you will be able to do",
+    "**Before you start:**",
+    "## The experiment",
+    "## A control that has to fail",
+    "## What fails, and where",
+    "## Exercises",
+    "## Recap",
+    "### Quiz",
+    "### Where this lives in `loes`",
+    "### References",
+]
+
+
+def template_faults(notebook):
+    """Say what of the template a chapter lacks: sections, a theorem, exercises with solutions."""
+    text = "\n".join(c.source for c in notebook.cells if c.cell_type == "markdown")
+    found = [section for section in SECTIONS if section in text]
+    yield from (f"there is no {section!r}" for section in SECTIONS if section not in found)
+    if [text.index(section) for section in found] != sorted(map(text.index, found)):
+        yield "its sections are not in the order of the template"
+    for part in ("{prf:definition}", "{prf:theorem}", "{prf:proof}", "{dropdown}"):
+        if part not in text:
+            yield f"there is no {part}"
+    tags = [tag for cell in sync.code_cells(notebook) for tag in cell.metadata.get("tags", [])]
+    counts = [text.count("{exercise}"), tags.count("solution"), tags.count("check")]
+    if not 3 <= counts[0] <= 5 or len(set(counts)) > 1:
+        yield "exercises, solutions and checks are {}, {} and {}; wanted 3 to 5 each".format(
+            *counts
+        )
+
+
 def test_every_source_has_a_notebook_and_the_reverse():
     assert NOTEBOOKS
     assert [p.stem for p in sorted(BOOK.glob("src/*.md"))] == [p.stem for p in NOTEBOOKS]
@@ -46,7 +79,8 @@ def test_notebooks_are_what_their_sources_say(capsys):
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_chapter_is_complete(path):
-    assert list(chapter_faults(nbformat.read(path, as_version=4))) == []
+    notebook = nbformat.read(path, as_version=4)
+    assert [*chapter_faults(notebook), *template_faults(notebook)] == []
 
 
 def test_contents_name_every_chapter_and_only_files_that_exist():
@@ -201,6 +235,17 @@ def test_a_run_that_fails_leaves_the_notebook(book, executed, capsys, code, mess
     assert message in capsys.readouterr().err
     assert (book / "01_a.ipynb").read_text() == executed
     assert [path.name for path in book.iterdir() if path.is_file()] == ["01_a.ipynb"]
+
+
+def test_template_faults_sees_each_fault():
+    notebook = nbformat.read(NOTEBOOKS[0], as_version=4)
+    notebook.cells[0].source = notebook.cells[0].source.replace("**Claim.**", "Claim.")
+    notebook.cells[-1].source = "### Quiz\n## Recap"
+    tagged = [cell for cell in sync.code_cells(notebook) if "tags" in cell.metadata]
+    next(cell for cell in tagged if "solution" in cell.metadata["tags"]).metadata["tags"] = []
+    faults = "; ".join(template_faults(notebook))
+    for fault in ("no '**Claim.**'", "no '### References'", "order", "no {dropdown}", "3, 2 and 3"):
+        assert fault in faults
 
 
 def test_chapter_faults_sees_each_fault():
