@@ -67,31 +67,50 @@ def compare(name: str, kinds: Sequence[str], seeds: range) -> None:
 
 def report() -> None:
     """Write all results as one page."""
-    lines = [
-        "# Do selected layers help?",
-        "",
-        "Made by `data/compare.py`. Accuracy on the test part, mean and spread over five seeds;",
-        "difference to the last layer with a 95 % interval over groups of the test part; seconds",
-        "to choose the layers and to train the probe on cached features.",
-    ]
-    for path in sorted(RESULTS.glob("compare-*.json")):
-        content = json.loads(path.read_text(encoding="utf-8"))
+    contents = {p: json.loads(p.read_text("utf-8")) for p in sorted(RESULTS.glob("compare-*.json"))}
+    overview, pages = {}, []
+    for path, content in contents.items():
         about, n = content["about"], content["about"]["n"]
-        table = pd.DataFrame(content["summary"]).set_index("method").round(3)
-        lines += [
+        table = pd.DataFrame(content["summary"]).set_index("method")
+        kind = path.stem.removeprefix(f"compare-{about['example']}-")
+        overview[about["example"], kind] = 100 * table["mean"]
+        pages += [
             "",
-            f"## {about['model']}, {about['task']}: {path.stem.split('-', 2)[2]}",
+            f"## {about['model']}, {about['task']}: {kind}",
             "",
             f"{n['development']} samples to learn from, {n['test']} to test; majority class "
             f"{about['chance']:.3f}, trivial baseline {about['trivial_baseline']:.3f}. Extracting "
             f"all layers took {about['extraction_seconds']:.0f} s.",
             "",
             "```",
-            table.to_string(na_rep=""),
+            table.round(3).to_string(na_rep=""),
             "```",
         ]
-        lines += [f"\nNot run: {name} ({why})." for name, why in content["skipped"].items()]
-    (RESULTS / "README.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
+        pages += [f"\nNot run: {name} ({why})." for name, why in content["skipped"].items()]
+    order = sorted(overview, key=lambda column: [*KINDS].index(column[1]))
+    means = pd.DataFrame(overview)[order].reindex(list(baselines.METHODS)).round(1)
+    lost = means.columns[means.loc["LOES bounded"] <= means.loc["last k"]]
+    lines = [
+        "# Do selected layers help?",
+        "",
+        "Made by `data/compare.py`: frozen backbones, three layers, five seeds. First the accuracy on",
+        "the test part in %, mean over the seeds. Then, run by run, mean and spread, the difference to",
+        "the last layer with a 95 % interval over groups of the test part, and the seconds to choose",
+        "the layers and to train the probe on cached features. (Other work went on beside these runs:",
+        "take the seconds as orders of magnitude.)",
+        "",
+        "```",
+        means.to_string(na_rep=""),
+        "```",
+        "",
+        "LOES, bounded, does not beat the last three layers side by side on",
+        (", ".join(f"{example} ({kind})" for example, kind in lost) or "none of these") + ".",
+        "",
+        "What fine-tuning with GeoReg does to the geometry is in `finetune.json`, made by",
+        "`data/finetune.py`; what the weights of Eq. 7 do to the picks, judged on validation samples,",
+        "in `sensitivity-*.json`, made by `data/sensitivity.py`.",
+    ]
+    (RESULTS / "README.md").write_text("\n".join(lines + pages) + "\n", encoding="utf-8")
 
 
 def main() -> None:
