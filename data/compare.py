@@ -25,6 +25,26 @@ KINDS: dict[str, Callable[[int], dict]] = {  # from the width of a layer to furt
 }
 
 
+REPORT = """\
+# Do selected layers help?
+
+Made by `data/compare.py`: frozen backbones, three layers, five seeds. First the accuracy on the
+test part in %, mean over the seeds. Then, run by run, mean and spread, the difference to the last
+layer with a 95 % interval over groups of the test part, and the seconds to choose the layers and to
+train the probe on cached features. (Other work went on beside these runs: take the seconds as
+orders of magnitude.)
+
+```
+{means}
+```
+
+LOES, bounded, does not beat the last three layers side by side on {lost}.
+
+What fine-tuning with GeoReg does to the geometry is in `finetune.json`, made by `data/finetune.py`;
+what the weights of Eq. 7 do to the picks, judged on validation samples, in `sensitivity-*.json`,
+made by `data/sensitivity.py`."""
+
+
 def result(name: str, kind: str) -> Path:
     """Return where a result is written."""
     return RESULTS / f"compare-{name}-{kind}.json"
@@ -90,27 +110,11 @@ def report() -> None:
     order = sorted(overview, key=lambda column: [*KINDS].index(column[1]))
     means = pd.DataFrame(overview)[order].reindex(list(baselines.METHODS)).round(1)
     lost = means.columns[means.loc["LOES bounded"] <= means.loc["last k"]]
-    lines = [
-        "# Do selected layers help?",
-        "",
-        "Made by `data/compare.py`: frozen backbones, three layers, five seeds. First the accuracy on",
-        "the test part in %, mean over the seeds. Then, run by run, mean and spread, the difference to",
-        "the last layer with a 95 % interval over groups of the test part, and the seconds to choose",
-        "the layers and to train the probe on cached features. (Other work went on beside these runs:",
-        "take the seconds as orders of magnitude.)",
-        "",
-        "```",
-        means.to_string(na_rep=""),
-        "```",
-        "",
-        "LOES, bounded, does not beat the last three layers side by side on",
-        (", ".join(f"{example} ({kind})" for example, kind in lost) or "none of these") + ".",
-        "",
-        "What fine-tuning with GeoReg does to the geometry is in `finetune.json`, made by",
-        "`data/finetune.py`; what the weights of Eq. 7 do to the picks, judged on validation samples,",
-        "in `sensitivity-*.json`, made by `data/sensitivity.py`.",
-    ]
-    (RESULTS / "README.md").write_text("\n".join(lines + pages) + "\n", encoding="utf-8")
+    text = REPORT.format(
+        means=means.to_string(na_rep=""),
+        lost=", ".join(f"{example} ({kind})" for example, kind in lost) or "none of these",
+    )
+    (RESULTS / "README.md").write_text("\n".join([text, *pages]) + "\n", encoding="utf-8")
 
 
 def main() -> None:
