@@ -4,11 +4,14 @@ import importlib.util
 import re
 import tomllib
 from pathlib import Path
+from pkgutil import resolve_name
 
 import nbformat
 import pytest
 import yaml
 from nbformat.v4 import new_code_cell, new_notebook, new_output
+
+import loes
 
 ROOT = Path(__file__).parents[1]
 BOOK = ROOT / "book"
@@ -89,6 +92,28 @@ def test_contents_name_every_chapter_and_only_files_that_exist():
     for entry in entries:
         assert any((ROOT / entry).with_suffix(suffix).exists() for suffix in (".md", ".ipynb"))
     assert {f"book/{path.stem}" for path in NOTEBOOKS} <= set(entries)
+
+
+def named(text):
+    """Return the names of the package that stand as code in a text."""
+    return set(re.findall(r"`(?!loes\.json)(loes(?:\.[A-Za-z_]\w*)+)(?:\(\))?`", text))
+
+
+def test_every_name_of_the_package_in_the_text_is_there():
+    for path in sorted([*BOOK.glob("*.md"), *BOOK.glob("src/*.md"), ROOT / "README.md"]):
+        for name in named(path.read_text(encoding="utf-8")):
+            try:
+                resolve_name(name)
+            except (AttributeError, ImportError):
+                pytest.fail(f"{path.name} speaks of {name}, which is not there")
+
+
+def test_every_public_name_is_in_the_reference_and_in_a_chapter():
+    reference = "".join(path.read_text(encoding="utf-8") for path in BOOK.glob("api_*.md"))
+    chapters = named("".join(p.read_text(encoding="utf-8") for p in BOOK.glob("src/*.md")))
+    for name in loes.__all__:
+        assert re.search(rf"\.. auto\w+:: loes\.{name}\b", reference), name
+        assert any(f"{spoken}.".startswith(f"loes.{name}.") for spoken in chapters), name
 
 
 def test_one_version_and_one_address_everywhere():
