@@ -177,8 +177,11 @@ class FusedEncoder(nn.Module):
             loss = (nn.functional.cross_entropy if classes else nn.functional.mse_loss)(
                 outputs, labels
             )
-            if self.georeg is not None and len(embedding) > 1:  # the last batch may hold one
-                loss = loss + self.georeg(embedding, labels if classes else None).loss
+            if self.georeg is not None:
+                known = labels >= 0 if classes else slice(None)  # -100 marks what has no label
+                embedded = embedding[known]
+                if len(embedded) > 1:  # the last batch may hold one
+                    loss = loss + self.georeg(embedded, labels[known] if classes else None).loss
         return FusedOutput(loss=loss, logits=outputs, embedding=embedding)
 
     def _states(self, inputs: dict[str, Tensor]) -> tuple[Tensor, ...]:

@@ -223,8 +223,12 @@ def evaluate(
         _as_rows(rows, n, name) for rows, name in ((development, "development"), (test, "test"))
     )
     reserved = {CHANCE, SHUFFLED}
-    if not 1 <= n_layers <= len(features):
-        raise ValueError(f"n_layers={n_layers} of {len(features)} layers cannot be chosen.")
+    if (
+        not isinstance(n_layers, Integral)
+        or isinstance(n_layers, bool)
+        or not 1 <= n_layers <= len(features)
+    ):
+        raise ValueError(f"n_layers={n_layers!r} of {len(features)} layers cannot be chosen.")
     seeds = [int(seed) for seed in seeds]
     if not seeds or not methods:
         raise ValueError("evaluate needs at least one seed and one method; got none.")
@@ -232,16 +236,20 @@ def evaluate(
         raise ValueError(f"seeds must differ, and no method be named one of {sorted(reserved)}.")
     if not 0 < validation_share <= 0.5:
         raise ValueError(f"validation_share must be in (0, 0.5]; got {validation_share!r}.")
-    if width is not None and (not isinstance(width, Integral) or width < 1):
-        raise ValueError(f"width must be a whole number >= 1; got {width!r}.")
+    narrowest = min(X.shape[1] for X in features)
+    if width is not None and (not isinstance(width, Integral) or not 1 <= width <= narrowest):
+        raise ValueError(
+            f"width must be a whole number from 1 to {narrowest}, which every layer has; got "
+            f"{width!r}."
+        )
     if curvature is not None and (
         np.shape(curvature) != (len(features),) or not np.isfinite(curvature).all()
     ):
         raise ValueError(f"curvature must hold one finite number a layer, {len(features)}.")
-    _refuse_leaks(features, y, development, test, groups, task)
     divisions = {
         seed: _divide(development, y, groups, task, validation_share, seed) for seed in seeds
     }
+    _refuse_leaks(features, y, development, test, groups, task)
 
     settings = {"n_layers": n_layers, "width": width, "task": task, "georeg": georeg is not None}
     learner = {"georeg": georeg, "task": task, "progress": False} | training
@@ -272,6 +280,9 @@ def evaluate(
                         )
                     except Unavailable as reason:
                         skipped[name] = str(reason)
+                    except Exception as error:
+                        error.add_note(f"This is method {name!r} with seed {seed}.")
+                        raise
                 bar.update()
             for name in skipped:  # also where an earlier seed has had it
                 outcomes.pop(name, None)
@@ -311,14 +322,23 @@ def _choose_and_train(
         warnings.simplefilter("ignore", SelectionWarning)  # the table shows what they lead to
         choice = method(calibration, k)
     chosen = time.perf_counter() - start
-    known = set(range(len(unseen)))
-    if not isinstance(choice, Choice) or not choice.layers or not set(choice.layers) <= known:
+    if not isinstance(choice, Choice) or not _are_layers(choice.layers, len(unseen)):
         raise ValueError(
-            f"a method must return Choice([...]) of layers from 0 to {len(unseen) - 1}; got "
-            f"{choice!r}."
+            f"a method must return Choice([...]) of different layers from 0 to {len(unseen) - 1}; "
+            f"got {choice!r}."
         )
     outcome = _train(choice, calibration, unseen, width, learner)
     return outcome | {"layers": choice.layers, "fusion": choice.fusion, "selection_seconds": chosen}
+
+
+def _are_layers(layers: object, count: int) -> bool:
+    """Tell whether these are different layer numbers, and at least one: no mask, no array."""
+    return (
+        isinstance(layers, list)
+        and all(isinstance(l, Integral) and not isinstance(l, bool) for l in layers)
+        and 0 < len(set(layers)) == len(layers)
+        and set(layers) <= set(range(count))
+    )
 
 
 def _train(
@@ -428,10 +448,10 @@ def _refuse_leaks(
 ) -> None:
     """Refuse parts that share something, and features that are constant or give the label away."""
     for name, X in zip(features.names, features.arrays, strict=True):
-        if not np.ptp(X, axis=0).any():
+        if not np.ptp(X[development], axis=0).any():
             raise ValueError(
-                f"{name} is the same for all samples; leave it out (the usual case: an embedding "
-                "layer under cls pooling)."
+                f"{name} is the same for all development samples; leave it out (the usual case: "
+                "an embedding layer under cls pooling)."
             )
     shared = np.intersect1d(development, test)
     if len(shared):

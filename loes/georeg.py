@@ -88,8 +88,9 @@ class GeoReg(nn.Module):
         Raises
         ------
         ValueError for features that are no matrix of at least two rows and columns, and for labels
-        of another length. Features that are NaN or infinite are not refused: their loss is not
-        finite either, which is what the gradient scalers of mixed precision look for.
+        of another length or that are no integers. Features that are NaN or infinite are not
+        refused: their loss is not finite either, which is what the gradient scalers of mixed
+        precision look for.
         """
         if features.ndim != 2 or min(features.shape) < 2:
             raise ValueError(
@@ -100,6 +101,10 @@ class GeoReg(nn.Module):
             raise ValueError(
                 f"GeoReg wants one label a sample, shape ({len(features)},); "
                 f"got {tuple(labels.shape)}."
+            )
+        if labels is not None and labels.is_floating_point():
+            raise ValueError(
+                f"GeoReg wants integer class labels; got {labels.dtype}. For regression pass None."
             )
         with torch.autocast(features.device.type, enabled=False):
             Z = features if features.dtype == torch.float64 else features.float()

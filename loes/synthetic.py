@@ -1,7 +1,9 @@
 """Layer stacks whose right answer is known: for teaching, for tests, and to try a criterion on.
 
 Where the answer hangs on a moment, it is exact and not only true in expectation: noise is made
-orthogonal to the constant, and to the labels. Chapters 3 to 9 of the book use them.
+orthogonal to the constant, and to the labels. Both criteria of `LOES` find the answers when Loss
+alone decides (alpha, gamma and eta 0); what their other terms make of them is a subject of chapters
+3 to 9 of the book.
 """
 
 from collections.abc import Sequence
@@ -39,9 +41,10 @@ def planted(
     ValueError where there are fewer classes than informative layers and one, or no such layers.
     """
     _want(
-        0 < len(informative) < n_classes and set(informative) < set(range(n_layers)),
-        f"planted wants fewer informative layers than classes ({n_classes}) and than layers "
-        f"({n_layers}); got {list(informative)}.",
+        0 < len(set(informative)) == len(informative) < n_classes
+        and set(informative) < set(range(n_layers)),
+        f"planted wants different informative layers, fewer than classes ({n_classes}) and than "
+        f"layers ({n_layers}); got {list(informative)}.",
     )
     rng = np.random.default_rng(seed)
     y = _labels(n, n_classes)

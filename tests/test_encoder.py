@@ -116,6 +116,15 @@ def test_georeg_is_part_of_the_loss(batch):
     torch.testing.assert_close(output.loss, task_loss + georeg(output.embedding, labels).loss)
 
 
+def test_georeg_leaves_out_samples_without_a_label(batch):
+    georeg, labels = GeoReg(0.5), torch.tensor([0, 1, 2, -100])
+    encoder = FusedEncoder(make("bert"), [1, 2], 3, georeg=georeg).eval()
+    output = encoder(**batch, labels=labels)
+    task_loss = torch.nn.functional.cross_entropy(output.logits, labels)
+    expected = task_loss + georeg(output.embedding[:3], labels[:3]).loss
+    torch.testing.assert_close(output.loss, expected)
+
+
 def test_values_are_regressed(batch):
     encoder = FusedEncoder(make("bert"), [1], 2).eval()
     labels = torch.rand(4, 2)

@@ -322,6 +322,7 @@ def test_leaks_are_refused_before_anything_runs(kind, message):
         ({"development": [3, 3]}, "different row numbers"),
         ({"development": np.ones(7, bool)}, "boolean mask of 300"),
         ({"n_layers": 6}, "n_layers=6 of 5 layers"),
+        ({"n_layers": 2.0}, "n_layers=2.0 of 5 layers"),
         ({"seeds": []}, "at least one seed"),
         ({"methods": {}}, "one method"),
         ({"development": np.arange(200)[np.arange(200) // 2 % 3 != 0]}, "no sample of 1 classes"),
@@ -330,6 +331,9 @@ def test_leaks_are_refused_before_anything_runs(kind, message):
         ({"methods": {"chance": baselines.last}}, "no method be named"),
         ({"validation_share": 0.9}, r"in \(0, 0.5\]"),
         ({"width": 0}, "width must be"),
+        ({"width": 7}, "from 1 to 6"),
+        ({"methods": {"odd": lambda c, k: Choice([True, False])}}, "of different layers"),
+        ({"methods": {"odd": lambda c, k: Choice([1, 1])}}, "of different layers"),
         ({"curvature": [0.1, 0.2]}, "one finite number a layer, 5"),
         ({"methods": {"odd": lambda c, k: Choice([9])}}, r"layers from 0 to 4; got Choice"),
         ({"methods": {"odd": lambda c, k: [1]}}, "must return Choice"),
@@ -346,9 +350,17 @@ def test_what_cannot_be_judged_is_refused(change, message):
 
 def test_a_constant_layer_is_refused_by_name():
     layers, y, parts = problem()
-    layers.arrays[0][:] = 1.0
-    with pytest.raises(ValueError, match="layer0 is the same for all samples"):
+    layers.arrays[0][:200] = 1.0
+    with pytest.raises(ValueError, match="layer0 is the same for all development samples"):
         evaluate(layers, y, **parts, methods=FEW, **QUICK)
+
+
+def test_an_error_names_the_method_that_it_comes_from():
+    layers, y, parts = problem()
+    methods = {"last layer": baselines.last, "odd": lambda c, k: 1 / 0}
+    with pytest.raises(ZeroDivisionError) as raised:
+        evaluate(layers, y, **parts, methods=methods, seeds=[3], **QUICK)
+    assert raised.value.__notes__ == ["This is method 'odd' with seed 3."]
 
 
 def test_a_constant_test_target_has_no_r2():

@@ -201,6 +201,7 @@ def test_training_with_it_evens_the_spectrum_and_spreads_the_centroids():
         (torch.ones(1, 4), None, r"at least 2; got \(1, 4\)"),
         (torch.ones(4, 1), None, r"at least 2; got \(4, 1\)"),
         (torch.ones(4, 3), torch.zeros(3), r"shape \(4,\); got \(3,\)"),
+        (torch.ones(4, 3), torch.zeros(4), "integer class labels; got torch.float32"),
         (torch.ones(4, 3), torch.zeros(4, 2), r"shape \(4,\); got \(4, 2\)"),
     ],
 )

@@ -77,8 +77,9 @@ def test_the_same_seed_gives_the_same_layers():
 @pytest.mark.parametrize(
     ("make", "settings", "message"),
     [
-        (synthetic.planted, {"informative": []}, "fewer informative layers"),
-        (synthetic.planted, {"informative": [1, 9]}, "fewer informative layers"),
+        (synthetic.planted, {"informative": []}, "different informative layers"),
+        (synthetic.planted, {"informative": [1, 9]}, "different informative layers"),
+        (synthetic.planted, {"informative": [1, 1]}, "different informative layers"),
         (synthetic.planted, {"informative": [0, 1, 2, 3]}, r"than classes \(4\)"),
         (synthetic.planted, {"n": 5}, "twice as many samples"),
         (synthetic.collapsed, {"ranks": [17]}, "from 1 to 16"),
