@@ -13,14 +13,11 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from sklearn.linear_model import RidgeClassifier
-from sklearn.model_selection import StratifiedGroupKFold
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
 from tqdm import tqdm
 
 from loes import examples, sensitivity
-from loes.baselines import principal_components
+from loes.baselines import Calibration, principal_components, validation_score
+from loes.evaluation import divide
 from loes.store import write_whole
 
 RESULTS = Path(__file__).parent / "results"
@@ -34,14 +31,12 @@ K = 3
 def judge(name: str, criterion: str, seeds: range) -> pd.DataFrame:
     """Return, for each weighting and seed, the validation accuracy of the layers it chooses."""
     task, layers, *_ = examples.load(name)
-    development = np.array([*task.train, *task.validation])
-    y, groups = task.labels[development], task.groups[development]
-    layers = layers.take(development)
+    y, development = task.labels, np.array([*task.train, *task.validation])
     tables = []
     for seed in tqdm(seeds, desc=f"{name}, {criterion}"):
-        folds = StratifiedGroupKFold(5, shuffle=True, random_state=seed)
-        train, held_out = next(folds.split(development, y, groups))
+        train, held_out = divide(development, y, task.groups, "classification", 0.2, seed)
         known, unseen = layers.take(train), layers.take(held_out)
+        calibration = Calibration(known, y[train], unseen, y[held_out], "classification", seed)
         alphas, gammas, etas = WEIGHTS[criterion]
         table = sensitivity(
             principal_components(known.arrays, K),
@@ -53,13 +48,9 @@ def judge(name: str, criterion: str, seeds: range) -> pd.DataFrame:
             etas=etas,
             progress=False,
         )
-        scores = {}
-        for picks in {tuple(sorted(selected)) for selected in table["selected"]}:
-            probe = make_pipeline(StandardScaler(), RidgeClassifier(alpha=0.1 * len(train)))
-            probe.fit(np.hstack([known[l] for l in picks]), y[train])
-            score = probe.score(np.hstack([unseen[l] for l in picks]), y[held_out])
-            scores[picks] = score
-        table["score"] = [scores[tuple(sorted(selected))] for selected in table["selected"]]
+        picks = table["selected"].map(lambda selected: tuple(sorted(selected)))
+        scores = {pick: validation_score(calibration, pick) for pick in set(picks)}
+        table["score"] = picks.map(scores)
         tables.append(table.assign(seed=seed))
     return pd.concat(tables, ignore_index=True).drop(columns="names")
 

@@ -84,7 +84,7 @@ def random_k(calibration: Calibration, k: int) -> Choice:
 
 def best_single(calibration: Calibration, k: int) -> Choice:
     """Take the layer whose ridge probe does best on validation."""
-    scores = [_validation_score(calibration, [l]) for l in range(len(calibration.layers))]
+    scores = [validation_score(calibration, [l]) for l in range(len(calibration.layers))]
     return Choice([int(np.argmax(scores))])
 
 
@@ -93,7 +93,7 @@ def greedy_validation(calibration: Calibration, k: int) -> Choice:
     picked: list[int] = []
     for _ in range(k):
         rest = [l for l in range(len(calibration.layers)) if l not in picked]
-        picked.append(max(rest, key=lambda l: _validation_score(calibration, [*picked, l])))
+        picked.append(max(rest, key=lambda l: validation_score(calibration, [*picked, l])))
     return Choice(picked)
 
 
@@ -103,7 +103,7 @@ def exhaustive_validation(calibration: Calibration, k: int) -> Choice:
     if comb(n_layers, k) > MAX_SUBSETS:
         raise Unavailable(f"{comb(n_layers, k)} subsets, more than {MAX_SUBSETS}")
     subsets = combinations(range(n_layers), k)
-    return Choice(list(max(subsets, key=lambda s: _validation_score(calibration, s))))
+    return Choice(list(max(subsets, key=lambda s: validation_score(calibration, s))))
 
 
 def loes(criterion: str, *, reduce: bool = False, **parameters) -> Method:
@@ -221,7 +221,7 @@ def _largest(scores: Sequence[float], k: int) -> Choice:
     return Choice(np.argsort(-np.asarray(scores), kind="stable")[:k].tolist())
 
 
-def _validation_score(calibration: Calibration, layers: Sequence[int]) -> float:
+def validation_score(calibration: Calibration, layers: Sequence[int]) -> float:
     """Accuracy, or R^2, on validation of one ridge probe of some layers side by side."""
     probe = RidgeClassifier if calibration.task == "classification" else Ridge
     X, Z = (

@@ -112,8 +112,8 @@ def as_task(y: ArrayLike, n: int, task: str) -> tuple[np.ndarray, str]:
     """Return (n,) labels and "classification", or (n, c) float targets and "regression"."""
     if task not in TASKS:
         raise ValueError(f"task must be one of {TASKS}; got {task!r}.")
-    if isinstance(y, list | tuple) and {str, float} <= {type(label) for label in y}:
-        # An array would turn NaN into the class "nan".
+    mixed = isinstance(y, list | tuple) and {str, float} <= {type(label) for label in y}
+    if mixed and task != "regression":  # an array would turn NaN into the class "nan"
         raise ValueError("y mixes text and numbers, such as NaN; drop samples without a label.")
     y = as_numpy(y)
     if y.ndim == 0 or len(y) != n:

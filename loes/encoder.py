@@ -143,8 +143,8 @@ class FusedEncoder(nn.Module):
         Raises
         ------
         ValueError for labels that do not fit the outputs; for a sample whose mask has no true
-        token; and for padded sound without a
-        `token_mask`: which frames are true, a mask of samples does not say.
+        token; and for padded sound without a `token_mask`: which frames are true, a mask of samples
+        does not say.
         """
         mask = inputs.get("attention_mask")
         if token_mask is None and self._family.frames is not None and mask is not None:
@@ -154,8 +154,8 @@ class FusedEncoder(nn.Module):
                 )
         elif token_mask is None:
             token_mask = mask
-        if token_mask is not None and not token_mask.any(1).all():
-            row = int((~token_mask.any(1)).nonzero()[0])
+        if token_mask is not None and not (filled := token_mask.any(1)).all():
+            row = int(filled.int().argmin())
             raise ValueError(f"sample {row} of the batch has no true token to pool; leave it out.")
         states = self._states(inputs)
         pooled = [

@@ -247,7 +247,7 @@ def evaluate(
     ):
         raise ValueError(f"curvature must hold one finite number a layer, {len(features)}.")
     divisions = {
-        seed: _divide(development, y, groups, task, validation_share, seed) for seed in seeds
+        seed: divide(development, y, groups, task, validation_share, seed) for seed in seeds
     }
     _refuse_leaks(features, y, development, test, groups, task)
 
@@ -393,7 +393,7 @@ def _scores(y: np.ndarray, predicted: np.ndarray, outputs: np.ndarray | None, ta
     return scores
 
 
-def _divide(
+def divide(
     development: np.ndarray, y: np.ndarray, groups: np.ndarray, task: str, share: float, seed: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """Divide samples by group into calibration and validation, with all classes in calibration."""
@@ -472,19 +472,18 @@ def _refuse_leaks(
         )
     if task == "regression" and (y[test] == y[test][0]).all(0).any():
         raise ValueError("the target is constant over the test part, so that R^2 is not defined.")
+    find, what = _collinear, "is the target, up to scale and shift"
+    if task == "classification":
+        find, what = (
+            _determined_by,
+            "is the same for all samples of a class and differs between classes: it is the label, "
+            "or made from it",
+        )
     rows = np.concatenate([development, test])
     for name, X in zip(features.names, features.arrays, strict=True):
-        given_away = (_determined_by if task == "classification" else _collinear)(X[rows], y[rows])
-        if given_away is None:
-            continue
-        if task == "classification":
-            raise ValueError(
-                f"feature {given_away} of {name} is the same for all samples of a class and "
-                "differs between classes: it is the label, or made from it; leave it out."
-            )
-        raise ValueError(
-            f"feature {given_away} of {name} is the target, up to scale and shift; leave it out."
-        )
+        given_away = find(X[rows], y[rows])
+        if given_away is not None:
+            raise ValueError(f"feature {given_away} of {name} {what}; leave it out.")
 
 
 def _twins(features: LayerFeatures, development: np.ndarray, test: np.ndarray) -> np.ndarray:

@@ -88,8 +88,7 @@ def noise(n: int = 600, width: int = 8, *, seed: int = 0) -> Example:
     arrays[1][:, 0] += np.array([0, 0, 1])[y]
     arrays = [X * scales for X in arrays]
     white = rng.normal(size=(n, width))
-    labels = np.eye(3)[y]
-    return _example([*arrays, white - labels @ np.linalg.lstsq(labels, white)[0]], y, [0, 1])
+    return _example([*arrays, _within(white, np.eye(3)[y])], y, [0, 1])
 
 
 def collapsed(n: int = 600, width: int = 16, *, ranks: Sequence[int] = (1, 4, 16)) -> Example:
@@ -111,9 +110,9 @@ def collapsed(n: int = 600, width: int = 16, *, ranks: Sequence[int] = (1, 4, 16
     rng = np.random.default_rng(0)
     arrays = []
     for rank in ranks:
-        Q = _orthonormal(rng.normal(size=(n, rank)), np.ones((n, 1)))
+        Q, _ = np.linalg.qr(np.hstack([np.ones((n, 1)), rng.normal(size=(n, rank))]))
         rotation, _ = np.linalg.qr(rng.normal(size=(width, width)))
-        arrays.append(np.sqrt(n) * Q @ rotation[:rank])
+        arrays.append(np.sqrt(n) * Q[:, 1:] @ rotation[:rank])  # orthogonal to the constant
     order = np.argsort(-np.asarray(ranks), kind="stable")
     return _example(arrays, None, order.tolist())
 
@@ -144,8 +143,7 @@ def simplex(
     arrays = []
     for spread in spreads:
         rotation, _ = np.linalg.qr(rng.normal(size=(width, width)))
-        about = rng.normal(size=(n, width))
-        about -= codes @ np.linalg.lstsq(codes, about)[0]  # centred within each class
+        about = _within(rng.normal(size=(n, width)), codes)
         about /= about.std()
         arrays.append(codes @ rotation[:n_classes] + spread * about)
     order = np.argsort(np.asarray(spreads), kind="stable")
@@ -157,10 +155,9 @@ def _labels(n: int, n_classes: int) -> np.ndarray:
     return np.arange(n) % n_classes
 
 
-def _orthonormal(X: np.ndarray, against: np.ndarray) -> np.ndarray:
-    """Orthonormal basis of what is left of X once `against` is projected out."""
-    Q, _ = np.linalg.qr(np.hstack([against, X]))
-    return Q[:, against.shape[1] :]
+def _within(X: np.ndarray, codes: np.ndarray) -> np.ndarray:
+    """Centre X within each class of one-hot codes."""
+    return X - codes @ np.linalg.lstsq(codes, X)[0]
 
 
 def _example(arrays: list[np.ndarray], y: np.ndarray | None, answer: list[int]) -> Example:

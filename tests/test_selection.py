@@ -459,7 +459,7 @@ HALF_LABELLED = np.array(["a", None] * 20, dtype=object)
         (HALF_LABELLED, "classification", "got NoneType .* Drop samples without a label"),
         ([float("nan"), *["a", "b", "a"] * 13], "auto", "mixes text and numbers"),
         ([None] * 40, "auto", "got NoneType .* Drop samples without a label"),
-        (["a", np.nan] * 20, "regression", "mixes text and numbers"),
+        (["a", np.nan] * 20, "regression", "wants numeric .*; got <U"),
         (np.array(["a", 1], dtype=object)[Y % 2], "auto", r"got int .* y.astype\(str\)"),
         (Y.astype("datetime64[D]"), "auto", "got datetime64"),
         (np.array([b"a", b"b"])[Y % 2], "auto", "got bytes_"),
