@@ -206,6 +206,14 @@ def whitening(A: Tensor, energy: float) -> Tensor:
     return P[:, kept] * eigenvalues[kept].rsqrt()
 
 
+def left_out(errors: Tensor, kept: Tensor) -> Tensor:
+    """Errors of samples had they been left out: divided by what their hat values lack of 1.
+
+    Where that is rounding noise, the probe passes through the sample whatever its target.
+    """
+    return errors / kept.clamp(min=RANK_TOLERANCE**2)
+
+
 def best_ridge(ridges: Tensor, gains: Tensor, squares: Tensor, total: float, n: int) -> LooFit:
     """Choose the ridge from sums over samples of the leave-one-out gain and of its square."""
     k = int(gains.argmax())
@@ -215,16 +223,23 @@ def best_ridge(ridges: Tensor, gains: Tensor, squares: Tensor, total: float, n: 
 
 
 class Pick(NamedTuple):
-    """A picked layer: Q = X~ T, V = Q^T X of the candidates that remained, and the probe.
+    """A picked layer: Q = X~ T, X~ = Q U^T, V = Q^T X of the candidates that remained, the probe.
 
     For float32 features Q is kept, and the probe acts on it; otherwise it acts on X~.
     """
 
     layer: int
     whiten: Tensor
+    unwhiten: Tensor  # U
+    ridge: float | None
     probe: Tensor | None
     coefficients: dict[int, Tensor]
     basis: Tensor | None
+
+    def smoother(self) -> Tensor:
+        """S such that the ridge probe of this pick predicts Q S Q^T R."""
+        gram = self.unwhiten.T @ self.unwhiten
+        return solve_ridge(gram, gram, self.ridge)
 
 
 @dataclass(frozen=True)
@@ -286,9 +301,13 @@ class Primal:
         return W, max(rss, 0.0)
 
     def loo(self, layers: Sequence[int]) -> dict[int, LooFit]:
-        """Best leave-one-out ridge probe of each layer; reads the samples once."""
+        """Best leave-one-out ridge probe of each layer; reads the samples once.
+
+        What is left out is left out of the picks' probes too: their hat values count.
+        """
         n, probes = self.moments.n, {}
-        sums = {l: [0.0, 0.0] for l in layers}
+        smoothers = [pick.smoother() for pick in self.picks]
+        total, sums = 0.0, {l: [0.0, 0.0] for l in layers}
         for l in layers:
             eigenvalues, P = torch.linalg.eigh(self.grams[l])
             mean = eigenvalues.clamp(min=0).sum() / min(n, len(eigenvalues))
@@ -296,15 +315,18 @@ class Primal:
             inverse = 1 / (eigenvalues.clamp(min=0)[:, None] + ridges)
             W = inverse[:, :, None] * (P.T @ self.against[l])[:, None]  # (d, ridges, c)
             probes[l] = ridges, P, inverse, W.flatten(1)
-        total = self.rss * (n / (n - 1)) ** 2
-        for x, _, r in self._residual_blocks():
-            before = (r * (n / (n - 1))).square().sum(1, keepdim=True)
+        for x, bases, r in self._residual_blocks():
+            free = r.new_full((len(r), 1), 1 - 1 / n)
+            for Q, S in zip(bases, smoothers, strict=True):
+                free = free - ((Q @ S) * Q).sum(1, keepdim=True)
+            before = left_out(r, free).square().sum(1, keepdim=True)
+            total += float(before.sum())
             for l in layers:
                 ridges, P, inverse, W = probes[l]
                 z = x(l) @ P
-                fit = (z @ W).unflatten(1, (len(ridges), -1))
-                kept = 1 - 1 / n - z.square() @ inverse  # 1 - hat value
-                gain = before - ((r[:, None] - fit) / kept[..., None]).square().sum(2)
+                errors = r[:, None] - (z @ W).unflatten(1, (len(ridges), -1))
+                kept = free - z.square() @ inverse
+                gain = before - left_out(errors, kept[..., None]).square().sum(2)
                 sums[l][0] = sums[l][0] + gain.sum(0)
                 sums[l][1] = sums[l][1] + gain.square().sum(0)
         return {l: best_ridge(probes[l][0], *sums[l], total, n) for l in layers}
@@ -348,7 +370,7 @@ class Primal:
             against=against,
             rss=rss,
             alignments=alignments,
-            picks=(*self.picks, Pick(layer, T, probe, coefficients, Q)),
+            picks=(*self.picks, Pick(layer, T, unwhiten, ridge, probe, coefficients, Q)),
             rank=self.rank + T.shape[1],
         )
         cancelled = CANCELLED[moments.dtype]
@@ -423,6 +445,7 @@ class Dual:
     originals: dict[int, Tensor]  # X^c X^cT of every layer
     kernels: dict[int, Tensor]  # X~ X~^T of each candidate
     residual: Tensor | None  # R
+    leverage: Tensor  # hat values of the picks' probes, (n, 1)
     alignments: dict[int, tuple[Alignment, ...]]
     basis: Tensor  # Q of all picks, (n, rank)
 
@@ -441,8 +464,9 @@ class Dual:
             spread = spread_of(smaller, trace) + trace**2 * (1 / len(smaller) - 1 / d)
             kernels[l], spectra[l] = K, Spectrum(trace, spread, d)
         basis = kernels[layers[0]].new_empty(moments.n, 0)
+        leverage = basis.new_zeros(moments.n, 1)
         nothing = {l: () for l in layers}
-        return cls(moments, spectra, kernels, kernels, moments.targets, nothing, basis)
+        return cls(moments, spectra, kernels, kernels, moments.targets, leverage, nothing, basis)
 
     @property
     def candidates(self) -> list[int]:
@@ -468,9 +492,10 @@ class Dual:
         return float(self._unexplained(layer, ridge).square().sum())
 
     def loo(self, layers: Sequence[int]) -> dict[int, LooFit]:
-        """Best leave-one-out ridge probe of each layer."""
+        """Best leave-one-out ridge probe of each layer, the picks' hat values counted."""
         n, r, fits = self.moments.n, self.residual, {}
-        before = (r * (n / (n - 1))).square().sum(1, keepdim=True)
+        free = 1 - 1 / n - self.leverage
+        before = left_out(r, free).square().sum(1, keepdim=True)
         for l in layers:
             eigenvalues, P = torch.linalg.eigh(self.kernels[l])
             eigenvalues = eigenvalues.clamp(min=0)
@@ -479,8 +504,8 @@ class Dual:
             left = 1 / (1 + eigenvalues[:, None] / ridges)  # 1 - shrinkage, (n, ridges)
             errors = P @ (left[:, :, None] * (P.T @ r)[:, None]).flatten(1)
             errors = errors.unflatten(1, (len(ridges), -1))
-            kept = P.square() @ left - 1 / n  # 1 - hat value
-            gain = before - (errors / kept[..., None]).square().sum(2)
+            kept = P.square() @ left - 1 / n - self.leverage  # without cancellation
+            gain = before - left_out(errors, kept[..., None]).square().sum(2)
             total = float(before.sum())
             fits[l] = best_ridge(ridges, gain.sum(0), gain.square().sum(0), total, n)
         return fits
@@ -488,12 +513,18 @@ class Dual:
     def pick(self, layer: int, ridge: float | None) -> "Dual":
         """Fit the layer, take it from the candidates and project its span out of the others."""
         eigenvalues, P = torch.linalg.eigh(self.kernels[layer])
-        Q = P[:, eigenvalues > RANK_TOLERANCE**2 * self.spectra[layer].trace]
+        kept = eigenvalues > RANK_TOLERANCE**2 * self.spectra[layer].trace
+        eigenvalues, Q = eigenvalues[kept], P[:, kept]
+        leverage = self.leverage
+        if self.residual is not None:
+            shrink = eigenvalues / (eigenvalues + ridge)
+            leverage = leverage + Q.square() @ shrink[:, None]
         others = [l for l in self.candidates if l != layer]
         left = replace(
             self,
             kernels={},
             residual=None if self.residual is None else self._unexplained(layer, ridge),
+            leverage=leverage,
             alignments={l: (*self.alignments[l], self.align(layer, l)) for l in others},
             basis=torch.cat([self.basis, Q], dim=1),
         )

@@ -132,18 +132,25 @@ RIDGE_GRID = (*np.logspace(-4, 3, 15), np.inf)
 
 
 def loo_loss(
-    X: ArrayLike, R: ArrayLike, *, grid: Sequence[float] = RIDGE_GRID
+    X: ArrayLike,
+    R: ArrayLike,
+    *,
+    leverage: ArrayLike | float = 0.0,
+    grid: Sequence[float] = RIDGE_GRID,
 ) -> tuple[float, float]:
     r"""Share of the residual `R` that a ridge probe of `X` leaves unexplained, leave-one-out.
 
-    .. math:: \text{Loss} = \min_\lambda \frac{\sum_i \lVert e_i / (1 - h_{ii}) \rVert^2}
-                                             {\sum_i \lVert r_i - \bar r_{-i} \rVert^2},
-              \qquad h_{ii} = \frac1n + \sum_k \frac{s_k^2}{s_k^2 + \lambda} u_{ik}^2
+    .. math:: \text{Loss} = \min_\lambda
+              \frac{\sum_i \lVert e_i / (1 - g_i - h_i) \rVert^2}
+                   {\sum_i \lVert r_i / (1 - g_i) \rVert^2},
+              \qquad h_i = \sum_k \frac{s_k^2}{s_k^2 + \lambda} u_{ik}^2
 
     Parameters
     ----------
     X : (n, d) features, orthogonalised against the layers already selected.
     R : (n, c) what the selected layers have left unexplained.
+    leverage : (n,) hat values of the probes of the layers already selected, added up: `R` has seen
+        the samples too. With the 1/n of the intercept they are :math:`g_i`.
     grid : ridges to choose from, relative to ``trace(X.T @ X) / min(n, d)`` of the centred `X`.
 
     Returns
@@ -153,13 +160,14 @@ def loo_loss(
     X, R = _float64(X), _float64(R)
     n = len(X)
     X, R = X - X.mean(0), R - R.mean(0)
+    known = 1 / n + _float64(leverage) * np.ones(n)
     U, s, _ = np.linalg.svd(X, full_matrices=False)
-    total = np.sum((R * n / (n - 1)) ** 2)
+    total = np.sum((R / (1 - known)[:, None]) ** 2)
     losses = {}
     for ridge in np.asarray(grid) * np.mean(s**2):
         shrink = s**2 / (s**2 + ridge)
         errors = R - U @ (shrink[:, None] * (U.T @ R))
-        hat = 1 / n + (U**2) @ shrink
+        hat = known + (U**2) @ shrink
         losses[ridge] = float(np.sum((errors / (1 - hat)[:, None]) ** 2) / total)
     ridge = min(losses, key=losses.get)
     return losses[ridge], float(ridge)

@@ -79,9 +79,11 @@ def triangle(X, labels, criterion):
     return min(np.mean(areas) / (np.sqrt(0.75) * c / (c - 1) * np.sum(X**2) / len(X)), 1.0)
 
 
-def probes(X, residual, criterion, ridge, floor):
-    """Return (loss, fitted values) of every ridge probe; the paper's has one ridge."""
-    n = len(X)
+def probes(X, residual, criterion, ridge, floor, hats):
+    """Return (loss, fitted values, hat values) of every ridge probe; the paper's has one ridge.
+
+    `hats` are the hat values of the probes before, with that of the intercept.
+    """
     U, s, _ = np.linalg.svd(X, full_matrices=False)
     U, s = U[:, s > floor], s[s > floor]
     fits = []
@@ -93,10 +95,9 @@ def probes(X, residual, criterion, ridge, floor):
         if criterion == "paper":
             loss = np.mean(errors**2)
         else:
-            kept = 1 - 1 / n - U**2 @ shrink
-            total = np.sum((residual * n / (n - 1)) ** 2)
-            loss = np.sum((errors / kept[:, None]) ** 2) / total
-        fits.append((loss, fitted))
+            total = np.sum((residual / (1 - hats)[:, None]) ** 2)
+            loss = np.sum((errors / (1 - hats - U**2 @ shrink)[:, None]) ** 2) / total
+        fits.append((loss, fitted, U**2 @ shrink))
     return fits
 
 
@@ -112,7 +113,7 @@ def oracle(layers, y, criterion, n_layers, ridge=1e-3, order=None):
         residual = centre(targets)
     centred = [centre(X) for X in layers]
     norms = [np.linalg.norm(X) for X in centred]
-    basis = np.empty((n, 0))
+    basis, hats = np.empty((n, 0)), np.full(n, 1 / n)
     selected, rows = [], []
     for step in range(1, n_layers + 1):
         left, fits, step_rows = {}, {}, []
@@ -128,7 +129,7 @@ def oracle(layers, y, criterion, n_layers, ridge=1e-3, order=None):
             iso = isotropy(centred[layer], criterion)
             if residual is not None:
                 fits[layer] = min(
-                    probes(X, residual, criterion, ridge, floor if ridge == 0 else 0),
+                    probes(X, residual, criterion, ridge, floor if ridge == 0 else 0, hats),
                     key=lambda fit: fit[0],
                 )
                 loss = fits[layer][0]
@@ -147,7 +148,7 @@ def oracle(layers, y, criterion, n_layers, ridge=1e-3, order=None):
         rows += step_rows
         selected.append(pick)
         if residual is not None:
-            residual = residual - fits[pick][1]
+            residual, hats = residual - fits[pick][1], hats + fits[pick][2]
         U, s, _ = np.linalg.svd(left[pick], full_matrices=False)
         basis = np.hstack([basis, U[:, s > RANK * norms[pick]]])
     return selected, pd.DataFrame(rows, columns=PATH)

@@ -744,6 +744,18 @@ def planted(k, n=400):
 
 
 @unbalanced
+def test_automatic_selection_of_noise_stops_after_the_first():
+    """One layer is always picked; a second by accident only, whatever the first has fitted."""
+    picked = []
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        layers = [rng.normal(size=(120, 20)) for _ in range(5)]
+        model = LOES("auto", criterion="bounded").fit(layers, np.arange(120) % 4)
+        picked.append(len(model.selected_))
+    assert np.mean(np.array(picked) > 1) <= 0.2
+
+
+@unbalanced
 @both_criteria
 @pytest.mark.parametrize("k", [1, 2, 4])
 def test_automatic_number_of_layers_is_the_planted_one(k, criterion):

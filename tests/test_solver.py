@@ -167,6 +167,71 @@ def test_leave_one_out_takes_the_best_ridge_of_one_factorisation(stack, monkeypa
         assert (fits[layer].loss, fits[layer].ridge) == pytest.approx(terms.loo_loss(X, R))
 
 
+def errors_of_refits(parts, ridges, R):
+    """Refit a probe without each sample in turn, each part of the features with a ridge of its own.
+
+    Features over the root of their ridge, and a ridge of 1: scikit-learn has one for all.
+    """
+    X = np.hstack([X / np.sqrt(ridge) for X, ridge in zip(parts, ridges, strict=True)])
+    squares = 0.0
+    for i in range(len(X)):
+        rest = np.arange(len(X)) != i
+        probe = Ridge(alpha=1.0, solver="svd").fit(X[rest], R[rest])
+        squares += np.sum((R[i] - probe.predict(X[[i]])[0]) ** 2)
+    return squares
+
+
+@both_stacks
+@pytest.mark.parametrize("n", [40, 14])
+def test_leave_one_out_leaves_the_sample_out_of_the_picks_too(stack, n, monkeypatch):
+    layers, R = problem(1, (4, 5, 3), n, "several values")
+    opened = stack.open(samples(layers, R), [0, 1, 2]).pick(0, 3.0).pick(1, 0.5)
+    monkeypatch.setattr(loes.solver, "RIDGE_GRID", [0.1])
+    fit = opened.loo([2])[2]
+    parts = [X - X.mean(0) for X in layers]  # orthogonalised by QR, the oracle's is by SVD
+    basis = np.empty((n, 0))
+    for k, X in enumerate(parts):
+        parts[k] = X - basis @ (basis.T @ X)
+        basis = np.hstack([basis, np.linalg.qr(parts[k])[0]])
+    before = errors_of_refits(parts[:2], [3.0, 0.5], R)
+    after = errors_of_refits(parts, [3.0, 0.5, fit.ridge], R)
+    assert fit.loss == pytest.approx(after / before, rel=1e-8)
+
+
+@both_stacks
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_losses_multiply_to_the_leave_one_out_share_of_all_picks(stack, dtype):
+    """The mean's error times the losses is that of the probe of all picks, left out as one."""
+    layers, R = problem(2, (4, 5, 3), 60, "several values")
+    layers = [X.astype(dtype) for X in layers]
+    opened, product = stack.open(samples(layers, R), [0, 1, 2]), 1.0
+    parts, ridges, basis = [], [], np.empty((60, 0))
+    for layer in (1, 0, 2):
+        fit = opened.loo([layer])[layer]
+        product *= fit.loss
+        opened = opened.pick(layer, fit.ridge) if opened.candidates != [layer] else opened
+        X = layers[layer].astype(float) - layers[layer].astype(float).mean(0)
+        parts.append(X - basis @ (basis.T @ X))
+        ridges.append(min(fit.ridge, 1e12))
+        basis = np.hstack([basis, np.linalg.qr(parts[-1])[0]])
+    total = np.sum(((R - R.mean(0)) * 60 / 59) ** 2)
+    expected = errors_of_refits(parts, ridges, R) / total
+    assert product == pytest.approx(expected, rel=1e-8 if dtype == np.float64 else 1e-5)
+
+
+@both_stacks
+def test_noise_explains_nothing_at_any_step(stack):
+    rng = np.random.default_rng(0)
+    n, d = 120, 25
+    y = np.arange(n) % 4
+    layers = [rng.normal(size=(n, d)) + (k == 0) * 3 * np.eye(d)[y] for k in range(4)]
+    opened = stack.open(samples(layers, np.eye(4)[y]), range(4))
+    assert opened.loo([0])[0].loss < 0.8
+    for pick in range(3):
+        opened = opened.pick(pick, 1.0)  # as far as the noise can be fitted, it is
+        assert all(fit.loss > 0.99 for fit in opened.loo(opened.candidates).values())
+
+
 # The terms of one layer, as the textbook has them
 
 

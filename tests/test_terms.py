@@ -82,6 +82,22 @@ def test_loo_loss_is_brute_force_leave_one_out_for_each_ridge(n, d, multiple):
     assert chosen == pytest.approx(ridge)
 
 
+@pytest.mark.parametrize("ridge", [0.1, 10.0])
+def test_loo_loss_counts_the_leverage_of_the_probes_before(ridge):
+    """The second half of the features, after the first: brute force over both."""
+    X, R = data(2, 40, 8)
+    R = R - R.mean(0)
+    Z, W = np.split(X - X.mean(0), 2, axis=1)
+    W = W - Z @ np.linalg.lstsq(Z, W, rcond=None)[0]
+    H = Z @ np.linalg.solve(Z.T @ Z + ridge * np.eye(4), Z.T)
+    multiple = 0.5
+    second = multiple * np.mean(np.linalg.svd(W)[1] ** 2)
+    both = np.hstack([Z, W * np.sqrt(ridge / second)])  # one ridge for all
+    expected = leave_one_out(both, R, ridge) / leave_one_out(Z, R, ridge)
+    loss, _ = terms.loo_loss(W, R - H @ R, leverage=np.diag(H), grid=[multiple])
+    assert loss == pytest.approx(expected, rel=1e-8)
+
+
 def test_loo_loss_takes_the_best_ridge_of_the_grid():
     X, R = data(1, 30, 8)
     each = [terms.loo_loss(X, R, grid=[multiple]) for multiple in terms.RIDGE_GRID]
