@@ -1,6 +1,6 @@
 """Compare ways to choose layers on the book's examples: writes results/compare-*.json.
 
-About an hour on two cores for all:
+Some hours on two cores for all:
 
     python data/compare.py            # those whose result is not there yet
     python data/compare.py topics     # one, again
@@ -22,7 +22,18 @@ KINDS: dict[str, Callable[[int], dict]] = {  # from the width of a layer to furt
     "plain": lambda width: {},
     "georeg": lambda width: {"georeg": GeoReg(0.1)},
     "equal-width": lambda width: {"width": width},
+    "random-weights": lambda width: {},  # plain training, on a model that was never trained
 }
+# Beside the book's five first examples, those of Part II; not every question is asked of all.
+FIRST = ("topics", "intents", "names", "animals", "words")
+RUNS = {name: ("plain", "georeg", "equal-width") for name in FIRST} | {
+    name: ("plain", "georeg")
+    for chapter in ("vision", "language", "speech")
+    for name in examples.CHAPTERS[chapter]
+    if name not in FIRST
+}
+for control in ("animals", "drawings", "topics", "intents-minilm", "names", "spoken-language"):
+    RUNS[control] += ("random-weights",)
 
 
 REPORT = """\
@@ -52,7 +63,11 @@ def result(name: str, kind: str) -> Path:
 
 def compare(name: str, kinds: Sequence[str], seeds: range) -> None:
     """Judge all methods on the layers of one example, in some kinds of training, and save."""
-    task, layers, seconds, extraction = examples.load(name)
+    untrained = {"random-weights"} & set(kinds)
+    if untrained and len(kinds) > 1:
+        compare(name, [kind for kind in kinds if kind not in untrained], seeds)
+        kinds = list(untrained)
+    task, layers, seconds, extraction = examples.load(name, pretrained=not untrained)
     example = examples.EXAMPLES[name]
     trivial, turns = tasks.trivial_baseline(task), None
     if task.modality == "text":
@@ -123,15 +138,14 @@ def main() -> None:
     parser.add_argument(
         "names", nargs="*", metavar="NAME", help=f"some of {', '.join(examples.EXAMPLES)}"
     )
-    parser.add_argument("--kinds", nargs="*", choices=list(KINDS), default=list(KINDS))
+    parser.add_argument("--kinds", nargs="*", choices=list(KINDS), help="instead of the usual ones")
     parser.add_argument("--seeds", type=int, default=5)
     options = parser.parse_args()
-    if unknown := set(options.names) - set(examples.EXAMPLES):
-        parser.error(
-            f"unknown {', '.join(sorted(unknown))}; choose from {', '.join(examples.EXAMPLES)}."
-        )
-    for name in options.names or examples.EXAMPLES:
-        missing = [k for k in options.kinds if options.names or not result(name, k).exists()]
+    for name in options.names:
+        examples.find(name)
+    for name in options.names or RUNS:
+        asked = options.kinds or RUNS.get(name, ("plain",))
+        missing = [kind for kind in asked if options.names or not result(name, kind).exists()]
         if missing:
             compare(name, missing, range(options.seeds))
     report()

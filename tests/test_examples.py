@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import torch
 
 from loes import examples, extract_layers, tasks, zoo
 
@@ -10,6 +11,7 @@ def test_every_example_names_a_model_and_a_task_that_there_are():
     for example in examples.EXAMPLES.values():
         assert example.model in zoo.MODELS
         assert example.task in tasks.TASKS
+    assert not set(examples.EXAMPLES) & {name for full in examples.HUB.values() for name in full}
 
 
 def test_layers_are_those_of_the_model_and_the_cache_repeats_them(tmp_path, monkeypatch):
@@ -31,6 +33,50 @@ def test_pictures_are_read_small():
     assert examples._small_pictures(processor).crop_size == {"height": 112, "width": 112}
 
 
+def test_options_and_random_weights_are_kept_apart(tmp_path, monkeypatch):
+    monkeypatch.setenv("LOES_CACHE", str(tmp_path))
+    state = torch.random.get_rng_state()
+    first = examples.load("topics", per_class=4)
+    control = examples.load("topics", per_class=4, pretrained=False)
+    again = examples.load("topics", per_class=4, pretrained=False)
+    other = examples.load("topics", per_class=4, pretrained=False, seed=1)
+    assert torch.equal(state, torch.random.get_rng_state())
+    np.testing.assert_array_equal(control.layers[-1], again.layers[-1])
+    for a, b in ((first, control), (control, other)):
+        assert a.task.inputs == b.task.inputs
+        assert np.abs(a.layers[-1] - b.layers[-1]).max() > 0.1
+    with pytest.raises(ValueError, match="20newsgroups has no option 'language'"):
+        examples.load("topics", language="ur")
+
+
+@pytest.mark.parametrize("name", zoo.MODELS)
+def test_random_weights_are_those_of_an_untrained_model(name):
+    model, _ = zoo.load(name)
+    before = {key: value.clone() for key, value in model.state_dict().items()}
+    control, again = (zoo.reinitialized(model, 3) for _ in range(2))
+    state = model.state_dict()
+    assert all(torch.equal(value, state[key]) for key, value in before.items())
+    for key, value in control.state_dict().items():
+        assert torch.equal(value, again.state_dict()[key])
+    changed = [k for k, v in before.items() if not torch.equal(v, control.state_dict()[k])]
+    matrices = [key for key, value in before.items() if value.ndim > 1]
+    # Sines are not learnt, and the token for masked patches starts at zero and was not used.
+    fixed = {"encoder.embed_positions.weight", "embeddings.mask_token"}
+    assert set(matrices) - set(changed) <= fixed
+    assert not control.training
+
+
+def test_results_are_read_from_the_checkout_or_else_from_the_project_page(tmp_path, monkeypatch):
+    name = "compare-topics-plain"
+    content = examples.result(name)
+    assert content["about"]["example"] == "topics"
+    monkeypatch.setattr(examples, "RESULTS_URL", examples.RESULTS.as_uri())
+    monkeypatch.setattr(examples, "RESULTS", tmp_path)
+    assert examples.result(name) == content
+    with pytest.raises(FileNotFoundError, match=r"no result 'compare-moons'.*clone the repository"):
+        examples.result("compare-moons")
+
+
 def test_an_unknown_example_is_answered_with_those_there_are():
-    with pytest.raises(ValueError, match=r"unknown example 'cats'.*'animals', 'intents'"):
+    with pytest.raises(ValueError, match=r"unknown example 'cats'.*'animals', .*'intents', "):
         examples.load("cats")

@@ -1,10 +1,10 @@
-"""Labelled data sets that come inside packages, with splits that do not leak."""
+"""Labelled data sets from packages or the hub, with splits that do not leak."""
 
 import inspect
 from collections.abc import Callable
 from numbers import Integral
 
-from loes.tasks import speech, text, vision
+from loes.tasks import hub, speech, text, vision
 from loes.tasks.baseline import trivial_baseline
 from loes.tasks.task import Task
 
@@ -16,6 +16,7 @@ TASKS: dict[str, Callable[..., Task]] = {
     "clipart": vision.clipart,
     "digits": vision.digits,
     "emoji": vision.emoji,
+    "hub": hub.hub,
     "intents": text.intents,
     "names": text.names,
     "spoken-language": speech.spoken_language,

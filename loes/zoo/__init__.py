@@ -2,9 +2,11 @@
 
 import hashlib
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import torch
 from transformers import (
     AutoFeatureExtractor,
     AutoImageProcessor,
@@ -300,3 +302,18 @@ def load(
             f"{entry.command}"
         ) from error
     return model.float().eval(), processor
+
+
+def reinitialized(model: PreTrainedModel, seed: int = 0) -> PreTrainedModel:
+    """Return a model of the same configuration whose weights are as before any training.
+
+    The control of what pretraining has to do with a result.
+
+    Parameters
+    ----------
+    model : of transformers; it is not changed.
+    seed : of the weights, which transformers draws as for a model to be trained.
+    """
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        return type(model)(deepcopy(model.config)).float().eval()
