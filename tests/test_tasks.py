@@ -517,6 +517,20 @@ def test_a_variant_of_the_synthesiser_is_in_one_part_with_the_texts_it_says(monk
 
 
 @pytest.mark.usefixtures("recordings")
+def test_a_second_synthesiser_speaks_the_same_texts_in_the_same_parts():
+    first = tasks.load("synthetic-speech")
+    second = tasks.load("synthetic-speech", synthesiser="klatt")
+    for part in ("train", "validation", "test"):
+        np.testing.assert_array_equal(getattr(first, part), getattr(second, part))
+    np.testing.assert_array_equal(first.groups, second.groups)
+    for i, label in enumerate(first.labels):
+        same = np.array_equal(first.inputs[i][0], second.inputs[i][0])
+        assert same == (first.classes[label] == "human")
+    with pytest.raises(ValueError, match=r"synthesiser must be one of .*'klatt'.*'piper'"):
+        tasks.load("synthetic-speech", synthesiser="piper")
+
+
+@pytest.mark.usefixtures("recordings")
 def test_person_and_synthesiser_differ_in_neither_rate_nor_level():
     task, again = (tasks.load("synthetic-speech") for _ in range(2))
     for (samples, rate), (same, _) in zip(task.inputs, again.inputs, strict=True):

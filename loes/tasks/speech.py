@@ -29,6 +29,8 @@ WORDS = ["animals", "food", "household", "symbols", "town", "vehicles"]
 
 # Of espeak-ng, men and women; as many texts each.
 VARIANTS = [f"m{number}" for number in range(1, 9)] + [f"f{number}" for number in range(1, 6)]
+# Its second synthesiser, after Klatt, makes the sound in another way, from the same phonemes.
+KLATT = ["klatt", *(f"klatt{number}" for number in range(2, 7))]
 TEXTS = 260
 RATE = 16_000  # Hz
 
@@ -89,20 +91,28 @@ def spoken_words(per_class: int | None, seed: int, *, language: str = "fr") -> T
     )
 
 
-def synthetic_speech(per_class: int | None, seed: int, *, language: str = "fr") -> Task:
+def synthetic_speech(
+    per_class: int | None, seed: int, *, language: str = "fr", synthesiser: str = "espeak"
+) -> Task:
     """Whether a person or a synthesiser speaks; its variants are other ones in each part.
 
     Both say the same texts, and both are resampled, trimmed, scaled and coded alike (the persons'
     recordings for the second time). Even so a mean spectrum tells nearly all of them apart: all
-    variants are of one synthesiser, and what is learned here need not hold for another.
+    variants are of one synthesiser, and what is learned here need not hold for another: with
+    ``synthesiser="klatt"`` the same texts, in the same parts, are spoken by the second one of
+    espeak-ng.
     """
+    choose("synthesiser", synthesiser, ["espeak", "klatt"])
     folder, clips = _stamps(language)
     texts = {text: path for path, _, text in clips if text and _fits(path)}
     chosen = random.Random(seed).sample(sorted(texts), TEXTS)
     variants = [VARIANTS[number % len(VARIANTS)] for number in range(TEXTS)]
+    voices = variants
+    if synthesiser == "klatt":
+        voices = [KLATT[number % len(KLATT)] for number in range(TEXTS)]
     spoken, rate = speak(
         package_file("espeakng-loader", "espeakng_loader/libespeak-ng.so"),
-        [(text, f"{language}+{variant}") for text, variant in zip(chosen, variants, strict=True)],
+        [(text, f"{language}+{voice}") for text, voice in zip(chosen, voices, strict=True)],
     )
     human = [_alike(texts[text]) for text in chosen]
     synthetic = [_alike((samples, rate)) for samples in spoken]
