@@ -25,7 +25,7 @@ KINDS: dict[str, Callable[[int], dict]] = {  # from the width of a layer to furt
     "random-weights": lambda width: {},  # plain training, on a model that was never trained
 }
 # Beside the book's five first examples, those of Part II; not every question is asked of all.
-FIRST = ("topics", "intents", "names", "animals", "words")
+FIRST = examples.CHAPTERS["foundations"]
 RUNS = {name: ("plain", "georeg", "equal-width") for name in FIRST} | {
     name: ("plain", "georeg")
     for chapter in ("vision", "language", "speech")
@@ -68,7 +68,7 @@ def compare(name: str, kinds: Sequence[str], seeds: range) -> None:
         compare(name, [kind for kind in kinds if kind not in untrained], seeds)
         kinds = list(untrained)
     task, layers, seconds, extraction = examples.load(name, pretrained=not untrained)
-    example = examples.EXAMPLES[name]
+    example = examples.find(name)
     trivial, turns = tasks.trivial_baseline(task), None
     if task.modality == "text":
         some = [extraction["inputs"][i] for i in task.train[:200]]
@@ -91,6 +91,7 @@ def compare(name: str, kinds: Sequence[str], seeds: range) -> None:
             model=example.model,
             task=example.task,
             options=example.options,
+            pretrained=not untrained,
             modality=task.modality,
             chance=task.chance,
             trivial_baseline=trivial,

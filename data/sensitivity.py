@@ -26,7 +26,6 @@ WEIGHTS = {  # each criterion's own weight among them
     "paper": ((0, 0.01, 0.1, 1), (0, 0.01, 0.1, 0.5), (0, 0.001, 0.01, 0.1)),
 }
 K = 3
-EXAMPLES = ("topics", "intents", "names", "animals", "words")
 
 
 def judge(name: str, criterion: str, seeds: range) -> pd.DataFrame:
@@ -61,7 +60,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=5)
     options = parser.parse_args()
-    for name, criterion in product(EXAMPLES, WEIGHTS):
+    for name, criterion in product(examples.names("foundations"), WEIGHTS):
         path = RESULTS / f"sensitivity-{name}-{criterion}.json"
         if path.exists():
             continue

@@ -82,11 +82,12 @@ def _pairs(models: dict[str, str], data: dict[str, dict], per_class: int, **extr
 
 
 # What the paper works on: models and data of the hub, for those who have a network and a GPU.
+CLIP = "openai/clip-vit-base-patch16"
 HUB = {
     "vision": _pairs(
         {
             "dinov2": "facebook/dinov2-base",
-            "clip": "openai/clip-vit-base-patch16",
+            "clip": CLIP,
             "mae": "facebook/vit-mae-base",
             "vit": "google/vit-base-patch16-224-in21k",
             "deit": "facebook/deit-base-patch16-224",
@@ -119,23 +120,32 @@ HUB = {
             "wavlm": "microsoft/wavlm-base",
         },
         {
-            "asvspoof": {"dataset": "Bisher/ASVspoof_2019_LA", "inputs": "audio", "labels": "key"},
-            "emotion": {"dataset": "Supreeta03/CREMA-audioData", "inputs": "audio"},
+            "asvspoof": {
+                "dataset": "Bisher/ASVspoof_2019_LA",
+                "inputs": "audio",
+                "labels": "key",
+                "groups": "speaker_id",
+            },
+            "cremad": {
+                "dataset": "confit/cremad-parquet",
+                "inputs": "audio",
+                "labels": "emotion",
+            },
         },
         400,
         max_length=6,
     ),
-    "modalities": _pairs(
-        {"clip": "openai/clip-vit-base-patch16"},
-        {"cifar100": {"dataset": "uoft-cs/cifar100", "inputs": "img", "labels": "fine_label"}},
-        40,
-    ),
+    "modalities": {  # the two towers of one model; the data of both come in packages
+        "pictures-clip": Example(CLIP, "emoji", 60),
+        "texts-clip": Example(CLIP, "emoji", 60, {"modality": "text"}),
+    },
 }
-for _chapter, _modality in (("vision", "image"), ("speech", "audio"), ("modalities", "image")):
+for _chapter, _modality in (("vision", "image"), ("speech", "audio")):
     for _example in HUB[_chapter].values():
         _example.options["modality"] = _modality
 
 CHAPTERS = {
+    "foundations": ("topics", "intents", "names", "animals", "words"),
     "vision": ("animals", "animals-cnn", "drawings", "drawings-cnn"),
     "language": ("intents", "intents-minilm", "intents-e5", "topics", "topics-e5"),
     "speech": ("spoken-language", "words", "synthetic-speech"),
@@ -165,7 +175,8 @@ def names(chapter: str) -> tuple[str, ...]:
 
     Parameters
     ----------
-    chapter : ``"vision"``, ``"language"``, ``"speech"`` or ``"modalities"``.
+    chapter : ``"foundations"`` (all of Part I), ``"vision"``, ``"language"``, ``"speech"`` or
+        ``"modalities"``.
 
     Raises
     ------
@@ -173,7 +184,8 @@ def names(chapter: str) -> tuple[str, ...]:
     """
     if chapter not in CHAPTERS:
         raise ValueError(f"unknown chapter {chapter!r}; choose one of {sorted(CHAPTERS)}.")
-    return CHAPTERS[chapter] if profile() == "offline" else tuple(HUB[chapter])
+    full = HUB.get(chapter, CHAPTERS[chapter])  # Part I works on the same in both
+    return CHAPTERS[chapter] if profile() == "offline" else tuple(full)
 
 
 def find(name: str) -> Example:

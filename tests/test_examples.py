@@ -33,6 +33,17 @@ def test_pictures_are_read_small():
     assert examples._small_pictures(processor).crop_size == {"height": 112, "width": 112}
 
 
+def test_options_of_the_task_replace_those_of_the_example(tmp_path, monkeypatch):
+    monkeypatch.setenv("LOES_CACHE", str(tmp_path))
+    urdu, hindi = (examples.load("names", per_class=4, language=code) for code in ("ur", "hi"))
+    plain = examples.load("names", per_class=4)
+    assert hindi.task.inputs == tasks.load("names", per_class=4, language="hi").inputs
+    assert urdu.task.inputs == plain.task.inputs != hindi.task.inputs
+    folders = sorted(path.name for path in (tmp_path / "examples").iterdir() if path.is_dir())
+    assert len(folders) == 3
+    assert folders[0] == "names-4"
+
+
 def test_options_and_random_weights_are_kept_apart(tmp_path, monkeypatch):
     monkeypatch.setenv("LOES_CACHE", str(tmp_path))
     state = torch.random.get_rng_state()

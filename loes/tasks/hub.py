@@ -1,6 +1,7 @@
 """Tasks of the Hugging Face hub, or of a local folder in the same form."""
 
 import io
+from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
@@ -23,42 +24,41 @@ def hub(
 ) -> Task:
     """Read a labelled set by `datasets.load_dataset`, its train and test splits as published.
 
-    Validation samples are drawn from the train split: by the column `groups` if there is one
-    (speaker, template), else sample by sample. What is in two splits or classes is left out.
+    A fifth of the train split is there for validation: of the groups that the column `groups` names
+    (speaker, template), else of the samples. What is in two splits or classes is left out, what
+    is repeated kept once. Pictures are decoded when they are asked for: thousands of photographs
+    fill the memory.
     """
     choose("modality", modality, ["text", "image", "audio"])
-    parts = {"train": train, "test": test}
-    sets = {part: _read(dataset, config, split) for part, split in parts.items()}
+    sets = {"train": _read(dataset, config, train), "test": _read(dataset, config, test)}
     for rows in sets.values():
         for column in filter(None, (inputs, labels, groups)):
             if column not in rows.column_names:
                 raise ValueError(
                     f"{dataset} has no column {column!r}; its columns are {rows.column_names}."
                 )
-    tables = []
-    for part, rows in sets.items():
-        kind = rows.features[labels]
-        named = [str(kind.int2str(v) if hasattr(kind, "int2str") else v) for v in rows[labels]]
-        own = rows[groups] if groups else range(len(rows))
-        own = [f"{part} {group}" if groups is None else str(group) for group in own]
-        tables.append(pd.DataFrame({"part": part, "row": range(len(rows)), "label": named}))
-        tables[-1]["group"] = own
-    table = pd.concat(tables, ignore_index=True).sample(frac=1, random_state=seed)
-    table = _with_validation(table)
+    pool = need("datasets").concatenate_datasets(
+        [rows.select_columns(inputs) for rows in sets.values()]
+    )
+    table = pd.concat(
+        [_described(rows, labels, groups).assign(part=part) for part, rows in sets.items()],
+        ignore_index=True,
+    )
+    if groups is None:
+        table["group"] = table.index.astype(str)
+    table = _with_validation(table.sample(frac=1, random_state=seed))
+    largest = int(table.loc[table["part"] == "train", "label"].value_counts().max())
+    if per_class is not None and per_class > largest:
+        raise ValueError(
+            f"{dataset} wants a whole number 4 <= per_class <= {largest}; got {per_class!r}."
+        )
     per_class = per_class or PER_CLASS
     size = {"train": per_class, "validation": per_class // 4, "test": per_class // 2}
     table = table[table.groupby(["part", "label"]).cumcount() < table["part"].map(size)]
-    where = table["part"].replace("validation", "train")
-    items = {}
-    for part, rows in sets.items():
-        chosen = table.index[where == part]
-        items |= dict(
-            zip(
-                chosen, _items(rows.select(table.loc[chosen, "row"]), inputs, modality), strict=True
-            )
-        )
-    content = pd.Series({row: _content(item) for row, item in items.items()}).reindex(table.index)
-    table = table[~content.duplicated(keep=False)]
+    content = [_content(item) for item in _items(pool.select(table.index), inputs, modality)]
+    table = table.assign(content=content)
+    found_in = table.groupby("content")[["part", "label"]].transform("nunique")
+    table = table[(found_in == 1).all(axis=1)].drop_duplicates("content")
     complete = table.groupby("label")["part"].transform("nunique") == len(size)
     left_out = sorted(set(table.loc[~complete, "label"]))
     table = table[complete]
@@ -70,7 +70,7 @@ def hub(
     codes, classes = pd.factorize(table["label"], sort=True)
     source = f"{dataset}{f', {config}' if config else ''}, splits {train} and {test}"
     return Task(
-        inputs=[items[row] for row in table.index],
+        inputs=_items(pool.select(table.index), inputs, modality),
         labels=codes,
         classes=list(classes),
         **{part: np.flatnonzero(table["part"] == part) for part in size},
@@ -93,22 +93,28 @@ def _read(dataset: str, config: str | None, split: str):
         ) from error
 
 
+def _described(rows, labels: str, groups: str | None) -> pd.DataFrame:
+    """Return the names of class and group of each row."""
+    kind = rows.features[labels]
+    named = kind.int2str if hasattr(kind, "int2str") else str
+    table = pd.DataFrame({"label": [named(value) for value in rows[labels]]})
+    return table.assign(group=[str(value) for value in rows[groups]]) if groups else table
+
+
 def _with_validation(table: pd.DataFrame) -> pd.DataFrame:
-    """Move a fifth of the groups of the train part to validation, in the order that they have."""
-    of_train = table.loc[table["part"] == "train"]
-    shared = set(of_train["group"]) & set(table.loc[table["part"] == "test", "group"])
-    table = table[~((table["part"] == "train") & table["group"].isin(shared))]
-    of_train = table.loc[table["part"] == "train"]
-    rank = of_train.groupby("label")["group"].transform(lambda group: pd.factorize(group)[0])
-    held_out = set(of_train.loc[rank % 5 == 4, "group"])
-    moved = (table["part"] == "train") & table["group"].isin(held_out)
-    return table.assign(part=table["part"].mask(moved, "validation"))
+    """Move every fifth group of the train part to validation, and keep those of test out of it."""
+    in_test = table["part"] == "test"
+    table = table[in_test | ~table["group"].isin(table.loc[in_test, "group"])]
+    first = table[table["part"] == "train"].drop_duplicates("group")
+    # By class, so that where a group has one class, a fifth of each class is held out.
+    held_out = first.sort_values("label", kind="stable")["group"].iloc[4::5]
+    return table.assign(part=table["part"].mask(table["group"].isin(held_out), "validation"))
 
 
-def _items(rows, column: str, modality: str) -> list:
+def _items(rows, column: str, modality: str) -> Sequence:
     """Return texts, pictures, or pairs of samples and their rate."""
     if modality != "audio":
-        return list(rows[column])
+        return list(rows[column]) if modality == "text" else rows[column]
     soundfile = need("soundfile")
     encoded = rows.cast_column(column, need("datasets").Audio(decode=False))[column]
     return [
