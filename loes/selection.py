@@ -383,11 +383,16 @@ class LOES(TransformerMixin, BaseEstimator):
     def _warn_decided(self, empty: list[int], moments: Samples) -> None:
         outweighed = self.dominance_.query("ratio > @DOMINANCE")
         if len(outweighed):
+            against = "Loss" if moments.n_targets else "the other term"
             said = ", ".join(
-                f"{row.decided_by} at step {row.step} ({row.ratio:.0f} times)"
+                f"{row.decided_by} at step {row.step} "
+                + (
+                    f"({row.ratio:.0f} times)"
+                    if np.isfinite(row.ratio)
+                    else f"({against} is the same for all)"
+                )
                 for row in outweighed.itertuples()
             )
-            against = "Loss" if moments.n_targets else "the other term"
             other = ", or use criterion='bounded'" if self.criterion == "paper" else ""
             warnings.warn(
                 f"one term decided alone: {said}. So many times does its spread over the "

@@ -619,6 +619,15 @@ def spread_out(iso, n=200):
     return [np.eye(3, 6)[y] * 0.1 + noise[0] * np.geomspace(1, iso, 6), noise[1], noise[2]], y
 
 
+def test_a_loss_that_is_the_same_for_all_is_named():
+    """Every sample has a twin in the other class, so that no layer explains anything."""
+    rng = np.random.default_rng(0)
+    layers = [np.tile(rng.normal(size=(50, 3)) * [1, 1, scale], (2, 1)) for scale in (1, 2, 3)]
+    with pytest.warns(TermDominanceWarning, match=r"iso at step 1 \(Loss is the same for all\)"):
+        model = LOES(1, criterion="bounded").fit(layers, np.repeat([0, 1], 50))
+    assert (model.path_.loss == 1).all()
+
+
 def test_a_term_that_outweighs_the_loss_is_said_with_a_way_out():
     layers, y = spread_out(iso=1e-3)
     said = (
