@@ -52,8 +52,8 @@ clean: ## remove the environment and all that was built
 	find . -name __pycache__ -prune -exec rm -rf {} +
 
 $(READY):
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
-		echo "$(PYTHON) is missing or older than 3.11. Name a newer one: make $(MAKECMDGOALS) PYTHON=python3.12"; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11, 4))' || { \
+		echo "$(PYTHON) is missing or older than 3.11.4. Name a newer one: make $(MAKECMDGOALS) PYTHON=python3.12"; exit 1; }
 	@echo "Setting up $(VENV): once, this takes some minutes ..."
 	@$(PYTHON) -m venv --clear $(VENV)
 	$(PY) -m pip install -q --no-compile -r requirements.txt -c constraints.txt
