@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 from tqdm import tqdm
 
+from compare import LEARNING_RATE
 from loes import LayerFeatures, evaluate, examples, tasks
 from loes.baselines import METHODS
 from loes.evaluation import divide
@@ -25,7 +26,6 @@ DEEP = "intents"
 DEPTHS = (6, 12, 18, 24, 30)  # the first two are those of MiniLM and e5-small
 REFERENCES = ("last layer", "best single (validation)")
 JUDGED = ("last layer", "best single (validation)", "random k", "LOES paper", "LOES bounded")
-LEARNING_RATE = 1e-3  # as in data/compare.py
 
 
 def cut(layers: LayerFeatures, depth: int) -> LayerFeatures:

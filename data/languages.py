@@ -24,10 +24,10 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.metrics import pairwise_distances_argmin
 from sklearn.preprocessing import normalize
 
+from compare import LEARNING_RATE
+from depth import map_layers
 from loes import GeoReg, LayerFeatures, baselines, evaluate, extract_layers, tasks, zoo
-from loes.evaluation import divide
 from loes.packages import cache_folder
-from loes.run import probe_layers
 from loes.store import write_whole
 
 RESULT = Path(__file__).parent / "results" / "languages.json"
@@ -45,7 +45,6 @@ LANGUAGES = {
     **{"am": 0.8, "pa": 0.8, "ha": 0.3, "as": 0.1, "ti": 0.0, "yo": 0.0},
 }
 
-LEARNING_RATE = 1e-3  # as in compare.py
 CHOICES = (
     *("last layer", "last k", "all layers", "random k", "best single (validation)"),
     *("LOES paper", "LOES bounded", "LOES paper, PCA", "LOES bounded, PCA"),
@@ -156,11 +155,6 @@ def measure(language: str, items: pd.DataFrame, seeds: range) -> dict:
     development = np.concatenate([task.train, task.validation])
     tokenizer = zoo.load(MODEL)[1]
     tokens = [len(tokenizer(name, add_special_tokens=False).input_ids) for name in task.inputs]
-    groups = np.unique(task.groups, return_inverse=True)[1]
-    splits = [
-        divide(development, task.labels, groups, "classification", 0.2, seed) for seed in seeds
-    ]
-    depth = probe_layers(layers, task.labels, splits, "classification", progress=False)
     pairs = None
     if language != REFERENCE:
         pairs = retrieval(language, items, layers, extract(REFERENCE, items))
@@ -171,7 +165,7 @@ def measure(language: str, items: pd.DataFrame, seeds: range) -> dict:
         "tokens": np.mean(tokens),
         "chance": task.chance,
         "trivial baseline": tasks.trivial_baseline(task),
-        "depth": depth["accuracy"].tolist(),
+        "depth": [row["accuracy"] for row in map_layers(task, layers, seeds)],
         "retrieval": pairs,
     }
     for kind, (choices, settings) in TRAINING.items():

@@ -25,6 +25,7 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 from tqdm import tqdm
 
+from compare import LEARNING_RATE
 from loes import LOES, GeoReg, LayerFeatures, SelectionWarning, evaluate, examples, tasks, zoo
 from loes.extract import extract_layers
 from loes.packages import cache_folder, package_file
@@ -531,7 +532,7 @@ def compare(sample: Sample, layers: LayerFeatures) -> list[dict]:
             test=test,
             groups=silhouette,
             georeg=georeg,
-            learning_rate=1e-3,
+            learning_rate=LEARNING_RATE,
         )
         picks = found.runs.groupby("method")["layers"].agg(list)
         table = found.summary().assign(layers=picks).reset_index()

@@ -17,6 +17,7 @@ import pandas as pd
 from sklearn.neighbors import kneighbors_graph
 from tqdm import tqdm
 
+from compare import LEARNING_RATE
 from loes import LOES, GeoReg, LayerFeatures, evaluate, examples, exhaustive, tasks
 from loes.baselines import METHODS, Calibration, Choice, Method, principal_components
 from loes.evaluation import divide
@@ -361,7 +362,7 @@ def selection(
         groups=task.groups,
         methods=methods,
         n_layers=K,
-        learning_rate=1e-3,
+        learning_rate=LEARNING_RATE,
         **settings or {},
     )
     picks = found.runs.groupby("method")["layers"].agg(list)

@@ -28,6 +28,7 @@ from tqdm import tqdm
 from transformers import ViTConfig, ViTMAEConfig, ViTMAEForPreTraining, ViTModel
 from transformers.models.vit.image_processing_pil_vit import ViTImageProcessorPil
 
+import compare
 from loes import LOES, GeoReg, SelectionWarning, evaluate, extract_layers, tasks, terms
 from loes.baselines import METHODS
 from loes.features import LayerFeatures
@@ -51,7 +52,7 @@ SEEDS = range(3)
 PER_CLASS = 572  # all of the train part
 ROTATION, ZOOM, SHIFT = 20.0, 0.3, 0.15  # degrees; relative; in widths of the picture
 TASKS = {"animals": PER_CLASS, "digits": 104}  # all there is
-K, PROBE_RATE = 3, 1e-3
+K = 3
 RIDGES = np.logspace(-1, 4, 11)  # on standardised features: times the mean eigenvalue over n
 REFERENCES = ("last layer", "random k", "best single (validation)")
 JUDGED = (
@@ -351,7 +352,7 @@ def judge(
         methods={name: METHODS[name] for name in methods},
         n_layers=K,
         georeg=georeg,
-        learning_rate=PROBE_RATE,
+        learning_rate=compare.LEARNING_RATE,
         progress=False,
     )
     scores = found.summary()[["mean", "spread"]]

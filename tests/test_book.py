@@ -1,6 +1,5 @@
 """The book is complete, and its notebooks are what their sources say."""
 
-import importlib.util
 import re
 import tomllib
 from pathlib import Path
@@ -12,15 +11,12 @@ import yaml
 from nbformat.v4 import new_code_cell, new_notebook, new_output
 
 import loes
+import sync
 
 ROOT = Path(__file__).parents[1]
 BOOK = ROOT / "book"
 REPOSITORY = yaml.safe_load((ROOT / "_config.yml").read_text())["repository"]["url"]
 NOTEBOOKS = sorted(BOOK.glob("*.ipynb"))
-
-spec = importlib.util.spec_from_file_location("sync", BOOK / "sync.py")
-sync = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(sync)
 
 
 def chapter_faults(notebook):

@@ -1,20 +1,14 @@
 """What data/depth.py measures, on layers whose worth is known; and the result that it wrote."""
 
-import importlib.util
 import json
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+import depth
 from loes import LayerFeatures, evaluate, examples
 from loes.baselines import METHODS
-
-DATA = Path(__file__).parents[1] / "data"
-spec = importlib.util.spec_from_file_location("depth", DATA / "depth.py")
-depth = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(depth)
 
 N, CLASSES = 240, 3
 

@@ -1,20 +1,12 @@
 """What data/efficiency.py counts, against formulas; and the result that the book reads."""
 
-import importlib.util
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
 from transformers import AutoModel, BertConfig
 
+import efficiency
 from loes import FusedEncoder, LayerFeatures, examples
-
-spec = importlib.util.spec_from_file_location(
-    "efficiency", Path(__file__).parents[1] / "data" / "efficiency.py"
-)
-efficiency = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(efficiency)
 
 WIDTH, BLOCKS = 16, 4
 TEXTS = ["the cat sat on the mat", "a dog ran far away", "the dog sat", "a cat"]

@@ -1,10 +1,8 @@
 """What data/languages.py measures, on names and layers whose answers are known; its result."""
 
-import importlib.util
 import json
 import sys
 from collections import Counter
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -12,13 +10,8 @@ import pandas as pd
 import pytest
 from babel import Locale
 
+import languages
 from loes import LayerFeatures, examples, tasks
-
-spec = importlib.util.spec_from_file_location(
-    "languages", Path(__file__).parents[1] / "data" / "languages.py"
-)
-languages = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(languages)
 
 
 def test_names_leaves_out_what_two_items_share():

@@ -1,9 +1,7 @@
 """What data/lens.py maps: samples whose attributes are apart, divisions that share nothing."""
 
-import importlib.util
 import json
 from itertools import combinations
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -12,13 +10,8 @@ from scipy.stats import chi2_contingency
 from sklearn.linear_model import Ridge
 from sklearn.preprocessing import StandardScaler
 
+import lens
 from loes import LayerFeatures, examples
-
-spec = importlib.util.spec_from_file_location(
-    "lens", Path(__file__).parents[1] / "data" / "lens.py"
-)
-lens = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(lens)
 
 WORDS = np.repeat([f"{kind}/{number}" for kind in ("good", "bad") for number in range(10)], 12)
 TEMPLATES = np.tile(

@@ -1,23 +1,16 @@
 """What data/modalities.py compares: alignments against all pairings, unions whose rows agree."""
 
-import importlib.util
 import json
 from dataclasses import replace
 from itertools import permutations
-from pathlib import Path
 
 import numpy as np
 import pytest
 
+import modalities
 from loes import LayerFeatures, examples
 from loes.baselines import Calibration, Choice
 from loes.tasks import Task
-
-spec = importlib.util.spec_from_file_location(
-    "modalities", Path(__file__).parents[1] / "data" / "modalities.py"
-)
-modalities = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(modalities)
 
 ALL = [np.array(order) for order in permutations(range(6))]
 KINDS = np.array([0, 1, 0, 2, 1, 0])  # of three, two and one

@@ -1,11 +1,9 @@
 """The objectives of data/pretrain.py against their definitions; what is measured, kept, resumed."""
 
-import importlib.util
 import json
 from dataclasses import replace
 from functools import partial
 from math import exp, log
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,13 +12,9 @@ from safetensors import safe_open
 from scipy.ndimage import center_of_mass, rotate
 from transformers import AutoModel
 
+import pretrain
 from loes import extract_layers, tasks
 from loes.features import LayerFeatures
-
-PATH = Path(__file__).parents[1] / "data" / "pretrain.py"
-spec = importlib.util.spec_from_file_location("pretrain", PATH)
-pretrain = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(pretrain)
 
 TINY = {
     "image_size": 8,
