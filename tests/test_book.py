@@ -17,6 +17,7 @@ ROOT = Path(__file__).parents[1]
 BOOK = ROOT / "book"
 REPOSITORY = yaml.safe_load((ROOT / "_config.yml").read_text())["repository"]["url"]
 NOTEBOOKS = sorted(BOOK.glob("*.ipynb"))
+CHAPTERS = [path for path in NOTEBOOKS if path.stem[0].isdigit()]  # the others are pages
 
 
 def chapter_faults(notebook):
@@ -77,9 +78,30 @@ def test_notebooks_are_what_their_sources_say(capsys):
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_notebook_installs_on_colab_and_describes_its_figures(path):
+    assert list(chapter_faults(nbformat.read(path, as_version=4))) == []
+
+
+@pytest.mark.parametrize("path", CHAPTERS, ids=lambda path: path.stem)
 def test_chapter_is_complete(path):
-    notebook = nbformat.read(path, as_version=4)
-    assert [*chapter_faults(notebook), *template_faults(notebook)] == []
+    assert list(template_faults(nbformat.read(path, as_version=4))) == []
+
+
+VERDICTS = {"reproduced", "in part", "not reproduced", "not testable here", "not tested here"}
+
+
+def test_every_claim_has_a_verdict_and_evidence_that_exists():
+    text = (BOOK / "src/claims.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (\d+) \| (.+) \| (.+) \|(.*)\|$", text, re.MULTILINE)
+    assert [int(number) for number, *_ in rows] == list(range(1, len(rows) + 1))
+    assert {verdict for _, _, verdict, _ in rows} == VERDICTS
+    linked = [re.findall(r"\]\((\w+)\)", evidence) for *_, evidence in rows]
+    untested = [verdict == "not tested here" for _, _, verdict, _ in rows]
+    assert untested == [not links for links in linked]
+    assert {link for links in linked for link in links} <= {path.stem for path in CHAPTERS}
+    sections = re.findall(r"^## .*\(claims? ([\d, ]+)\)$", text, re.MULTILINE)
+    discussed = [number for section in sections for number in section.split(", ")]
+    assert sorted(discussed, key=int) == [number for number, *_ in rows]
 
 
 def test_contents_name_every_chapter_and_only_files_that_exist():
