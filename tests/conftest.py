@@ -25,6 +25,14 @@ SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
 VOCABULARY = [*SPECIAL, "the", "cat", "sat", "on", "mat", "a", "dog", "ran", "far", "away"]
 
 
+@pytest.fixture(params=["cpu", "cuda"])
+def device(request):
+    """Return each device in turn; one that the machine lacks is skipped."""
+    if request.param == "cuda" and not torch.cuda.is_available():
+        pytest.skip("no CUDA device here")
+    return request.param
+
+
 @pytest.fixture
 def make_tokenizer():
     """Return a function that builds a word-level tokenizer over VOCABULARY."""

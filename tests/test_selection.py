@@ -849,13 +849,6 @@ def test_other_widths_than_the_layer_sizes_are_refused(X):
 # Types and devices
 
 
-@pytest.fixture(params=["cpu", "cuda"])
-def device(request):
-    if request.param == "cuda" and not torch.cuda.is_available():
-        pytest.skip("no CUDA device here")
-    return request.param
-
-
 @unbalanced
 def test_tensors_come_back_as_tensors_where_they_were(device):
     tensors = [torch.tensor(X, device=device) for X in LAYERS]

@@ -19,13 +19,6 @@ both_criteria = pytest.mark.parametrize("criterion", ["paper", "bounded"])
 both_stacks = pytest.mark.parametrize("stack", [Primal, Dual])
 
 
-@pytest.fixture(params=["cpu", "cuda"])
-def device(request):
-    if request.param == "cuda" and not torch.cuda.is_available():
-        pytest.skip("no CUDA device here")
-    return request.param
-
-
 def samples(layers, Y=None, counts=None):
     """Open tensors of arrays."""
     tensor = torch.tensor
