@@ -8,17 +8,23 @@ from sphinx.application import Sphinx
 
 # "layers : as for `LOES.fit`." says what a parameter is, where numpydoc expects its type.
 DESCRIBED = re.compile(r"^(\S.*?) : (.+)$")
+CHAPTER = re.compile(r"book/\d\d_")
 
 
-def describe_parameters(app: Sphinx, what, name, obj, options, lines: list[str]) -> None:
-    """Put the text after the name of a parameter or attribute under it, as numpydoc wants it."""
+def read_docstring(app: Sphinx, what, name, obj, options, lines: list[str]) -> None:
+    """Put what a parameter or attribute is under its name, as numpydoc wants it; link chapters."""
     section = ""
     for number, line in enumerate(lines):
         if set(line) == {"-"}:
             section = lines[number - 1]
         elif section in ("Parameters", "Attributes") and (match := DESCRIBED.match(line)):
             lines[number] = f"{match[1]}\n    {match[2]}"
-    lines[:] = "\n".join(lines).split("\n")
+    chapters = {name[5:7].lstrip("0"): name for name in app.env.found_docs if CHAPTER.match(name)}
+    text = "\n".join(lines)
+    for number in set(re.findall(r"\bChapter (\d+)", text)) & set(chapters):
+        link = f":doc:`Chapter {number} </{chapters[number]}>`"
+        text = re.sub(rf"\bChapter {number}\b", link, text)
+    lines[:] = text.split("\n")
 
 
 def link_names(app: Sphinx, doctree: nodes.document) -> None:
@@ -43,6 +49,6 @@ def link_names(app: Sphinx, doctree: nodes.document) -> None:
 def setup(app: Sphinx) -> dict:
     """Register with Sphinx."""
     app.setup_extension("sphinx.ext.autodoc")
-    app.connect("autodoc-process-docstring", describe_parameters, priority=400)  # before napoleon
+    app.connect("autodoc-process-docstring", read_docstring, priority=400)  # before napoleon
     app.connect("doctree-read", link_names)
     return {"parallel_read_safe": True}
