@@ -1,7 +1,7 @@
 # Everything runs in .venv, which is made on first use and made again when INPUTS change.
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help book test chapters lint site constraints clean
+.PHONY: help book test chapters chapter lint site links student slides pdf release constraints clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -23,21 +23,48 @@ book: $(READY) ## set up, run the quick start, build the site
 	@$(MAKE) --no-print-directory site
 
 test: lint site $(ALL_READY) ## all that CI checks: style, site, package, every notebook
-	$(PY) -m pytest
+	$(PY) -m pytest -n 2 --dist loadfile
 	$(QUIET) OMP_NUM_THREADS=1 $(PY) -m pytest book --nbval --nbval-current-env \
 		--nbval-sanitize-with tests/nbval_sanitize.cfg -n 2 --dist loadfile
 
 chapters: $(ALL_READY) ## derive notebooks from book/src: run what changed, or all with ARGS=--all
 	$(QUIET) $(PY) book/sync.py $(ARGS)
+	$(QUIET) $(PY) book/sync.py book/teaching $(ARGS)
 
-lint: $(READY) ## format, lint, and agreement of notebooks with book/src
+chapter: $(READY) ## begin a chapter that passes the checks: make chapter NAME=my_topic
+	$(QUIET) $(PY) book/chapter.py "$(NAME)"
+
+lint: $(READY) ## format, lint, and agreement of notebooks with their sources
 	$(PY) -m ruff format --check
 	$(PY) -m ruff check
 	$(PY) book/sync.py --check
+	$(PY) book/sync.py book/teaching --check
 
-site: $(READY) ## build the site from the stored outputs; a warning is an error
+site: slides ## build the site from the stored outputs; a warning is an error
 	$(VENV)/bin/jupyter-book build . --all -q -W -n --keep-going > /dev/null
 	@echo "The book is built. Open it in a browser: file://$(CURDIR)/$(SITE)"
+
+links: $(READY) ## ask every address outside the site whether it answers
+	$(VENV)/bin/jupyter-book build . --builder linkcheck
+
+student: $(READY) ## copies of chapters and problem sets without solutions
+	$(PY) book/teaching/student.py
+
+slides: $(READY) ## one deck of slides a chapter
+	$(PY) book/teaching/slides.py --out _build/extra/slides
+
+pdf: $(READY) ## the book as a PDF, if LaTeX is installed
+	@for tool in latexmk xelatex; do command -v $$tool > /dev/null || { \
+		echo "A PDF needs $$tool, which is not installed. Install LaTeX (on Debian the packages latexmk, texlive-xetex,"; \
+		echo "texlive-latex-extra, texlive-fonts-extra), or read the site: make site."; exit 1; }; done
+	$(VENV)/bin/jupyter-book build . --builder pdflatex
+
+release: site ## wheel and site of a version: make release TAG=v1.2.3
+	grep -q '^version = "$(TAG:v%=%)"' pyproject.toml
+	grep -q '^## \[$(TAG:v%=%)\] - 20' CHANGELOG.md
+	rm -rf build _build/release  # or the wheel would hold modules that are gone
+	$(PY) -m pip wheel -q --no-deps -w _build/release .
+	tar -C _build -czf _build/release/loes-book-$(TAG:v%=%).tar.gz html
 
 constraints: ## pin the newest versions that requirements.txt admits, but the torch pinned now
 	$(PYTHON) -m venv --clear $(VENV)

@@ -2,13 +2,14 @@
 
 import re
 import tomllib
+from inspect import getdoc, isfunction
 from pathlib import Path
 from pkgutil import resolve_name
 
 import nbformat
 import pytest
 import yaml
-from nbformat.v4 import new_code_cell, new_notebook, new_output
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
 import loes
 import sync
@@ -68,6 +69,24 @@ def template_faults(notebook):
         )
 
 
+def goal_faults(notebook):
+    """Say which goal nothing practises, and which exercise practises no goal."""
+    text = "\n".join(c.source for c in notebook.cells if c.cell_type == "markdown")
+    box = text.partition("What you will be able to do")[2].partition("**Before you start:**")[0]
+    goals = set(re.findall(r"^(\d)\. ", box, re.MULTILINE))
+    practised = set()
+    for title, grade in re.findall(r"\{exercise\} (.+)\n(?::.*\n)*\n?(\*.+?\*)", text):
+        named = re.fullmatch(r"\*(?:Easy|Medium|Harder); goals? ([\d, and]+)\.\*", grade)
+        if not named:
+            yield f"exercise {title!r} names no goal: {grade}"
+        else:
+            practised |= set(re.findall(r"\d", named[1]))
+    for named in re.findall(r"\{dropdown\} .*\(goals? ([\d, and]+)\)\n", text):
+        practised |= set(re.findall(r"\d", named))
+    yield from (f"nothing practises goal {goal}" for goal in sorted(goals - practised))
+    yield from (f"there is no goal {goal}" for goal in sorted(practised - goals))
+
+
 def test_every_source_has_a_notebook_and_the_reverse():
     assert NOTEBOOKS
     assert [p.stem for p in sorted(BOOK.glob("src/*.md"))] == [p.stem for p in NOTEBOOKS]
@@ -85,6 +104,33 @@ def test_notebook_installs_on_colab_and_describes_its_figures(path):
 @pytest.mark.parametrize("path", CHAPTERS, ids=lambda path: path.stem)
 def test_chapter_is_complete(path):
     assert list(template_faults(nbformat.read(path, as_version=4))) == []
+
+
+@pytest.mark.parametrize("path", CHAPTERS, ids=lambda path: path.stem)
+def test_goals_and_exercises_match(path):
+    assert list(goal_faults(nbformat.read(path, as_version=4))) == []
+
+
+def test_goal_faults_sees_each_fault():
+    text = """What you will be able to do
+1. One.
+2. Two.
+**Before you start:** nothing
+```{exercise} A title
+:label: a
+
+*Easy; goals 1 and 4.* Write.
+```
+```{exercise} Another
+*Easy.* Write.
+```
+"""
+    faults = list(goal_faults(new_notebook(cells=[new_markdown_cell(text)])))
+    assert faults == [
+        "exercise 'Another' names no goal: *Easy.*",
+        "nothing practises goal 2",
+        "there is no goal 4",
+    ]
 
 
 VERDICTS = {"reproduced", "in part", "not reproduced", "not testable here", "not tested here"}
@@ -132,6 +178,20 @@ def test_every_public_name_is_in_the_reference_and_in_a_chapter():
     for name in loes.__all__:
         assert re.search(rf"\.. auto\w+:: loes\.{name}\b", reference), name
         assert any(f"{spoken}.".startswith(f"loes.{name}.") for spoken in chapters), name
+
+
+TERMS = [f"terms.{n}" for n, f in vars(loes.terms).items() if isfunction(f) and n[0] != "_"]
+
+
+@pytest.mark.parametrize("name", [*loes.__all__, "plots", *TERMS])
+def test_docstring_and_chapter_name_each_other(name):
+    docstring = getdoc(resolve_name(f"loes.{name}"))
+    numbers = re.findall(r"\bChapter (\d+)", docstring)
+    assert numbers, "name the chapter that derives it"
+    for number in numbers:
+        (source,) = BOOK.glob(f"src/{int(number):02d}_*.md")
+        spoken = named(source.read_text(encoding="utf-8"))
+        assert any(f"{other}.".startswith(f"loes.{name}.") for other in spoken), source.name
 
 
 def test_one_version_and_one_address_everywhere():

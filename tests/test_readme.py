@@ -55,11 +55,12 @@ def test_second_python_block_goes_on_from_the_first(capsys):
         ),
         "features": features,
         "train": train,
-        "loes": LOES(2, criterion="bounded").fit(train, labels[:80]),
+        "selection": LOES(2, criterion="bounded").fit(train, labels[:80]),
         "model": AutoModel.from_config(config),
     }
     exec(BLOCKS[1], names)
     found = names["found"]
     assert {*found.summary().index} > {*METHODS} - set(found.skipped)
     assert "LOES bounded" in capsys.readouterr().out
-    assert names["encoder"].backbone.config.num_hidden_layers == max(1, *names["loes"].selected_)
+    highest = max(1, *names["selection"].selected_)
+    assert names["encoder"].backbone.config.num_hidden_layers == highest
