@@ -12,7 +12,7 @@ import torch
 from numpy.typing import ArrayLike
 from tqdm import tqdm
 
-from loes.checks import Layers, check_varying
+from loes.checks import Layers, check_varying, check_whole
 from loes.selection import LOES, RankWarning, SelectionWarning, candidate_terms, choose, weigh
 from loes.solver import Dual, Primal, Samples, Spectrum, Stack, open_stack
 
@@ -100,6 +100,8 @@ def stability(
     stand on both sides of leave-one-out. About :math:`1 - 1/e` or 63 % of the samples remain, so
     that the picks vary somewhat more than between samples of size n.
 
+    Chapter 8 shows it at work.
+
     Parameters
     ----------
     layers, y : as for `LOES.fit`.
@@ -125,8 +127,7 @@ def stability(
     ----------
     Meinshausen and Bühlmann, "Stability selection", JRSS B 72(4), 2010.
     """
-    if not isinstance(n_boot, int | np.integer) or isinstance(n_boot, bool) or n_boot < 1:
-        raise ValueError(f"n_boot must be a whole number >= 1; got {n_boot!r}.")
+    check_whole("n_boot", n_boot)
     selector = LOES(**parameters)
     samples, names = selector._samples(layers, y)
     criterion = selector._check_parameters(len(names))
@@ -180,6 +181,8 @@ def sensitivity(
 
     The terms depend on the layers picked before, not on the weights: weightings that agree on their
     first picks share the work, and the samples are read once for each distinct beginning.
+
+    Chapter 8 shows it at work.
 
     Parameters
     ----------
@@ -321,6 +324,8 @@ def exhaustive(
     The objective is the Loss of one ridge probe of the layers side by side: in-sample mean squared
     error for "paper", the leave-one-out share left unexplained for "bounded". The greedy selection
     minimises another score, with isotropy, redundancy and triangle area, and a probe a layer.
+
+    Chapter 8 compares both.
 
     Parameters
     ----------

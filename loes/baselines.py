@@ -1,4 +1,7 @@
-"""Ways to choose layers, all with one signature, so that one protocol can judge them."""
+"""Ways to choose layers, all with one signature, so that one protocol can judge them.
+
+Chapter 11 compares them.
+"""
 
 import warnings
 from collections.abc import Callable, Sequence

@@ -1,7 +1,10 @@
 """What comes in: layers as tensors, targets as columns, or a message that says what is wrong."""
 
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
+from math import inf
+from numbers import Integral
 
 import numpy as np
 import torch
@@ -16,6 +19,31 @@ CONSTANT = 1e-6
 TASKS = ["auto", "classification", "regression"]
 
 Layers = LayerFeatures | Sequence[ArrayLike | torch.Tensor] | ArrayLike | torch.Tensor
+
+
+def check_whole(name: str, value: object, least: int = 1) -> None:
+    """Refuse anything but a whole number from `least`."""
+    if not isinstance(value, Integral) or isinstance(value, bool) or value < least:
+        raise ValueError(f"{name} must be a whole number >= {least}; got {value!r}.")
+
+
+def check_callable(name: str, value: object, wanted: str) -> None:
+    """Refuse anything but a function, or None."""
+    if value is not None and not callable(value):
+        raise TypeError(f"{name} must be {wanted}, or None; got {type(value).__name__}.")
+
+
+def as_indices(name: str, layers: object, count: int | None) -> list[int]:
+    """Return distinct layer indices as a list; `count` is how many layers there are, if known."""
+    known = range(sys.maxsize if count is None else count)
+    if (
+        not isinstance(layers, Iterable)
+        or any(not isinstance(l, Integral) or isinstance(l, bool) or l not in known for l in layers)
+        or len(set(layers)) < len(layers)
+    ):
+        end = "" if count is None else f" to {count - 1}"
+        raise ValueError(f"{name} must hold distinct layer indices from 0{end}; got {layers!r}.")
+    return [int(l) for l in layers]
 
 
 def as_numpy(X: ArrayLike | torch.Tensor) -> np.ndarray:
@@ -53,10 +81,13 @@ def as_layers(
     """
     names = list(layers.names) if isinstance(layers, LayerFeatures) else None
     if sizes is not None:
+        sizes = np.ravel(sizes).tolist()
+        for size in sizes:
+            check_whole("each of layer_sizes", size)
         layers = layers if isinstance(layers, torch.Tensor) else np.asarray(layers)
         if layers.ndim != 2 or layers.shape[1] != sum(sizes):
             raise ValueError(
-                f"layer_sizes={list(sizes)} wants one (n, {sum(sizes)}) matrix; got "
+                f"layer_sizes={sizes} wants one (n, {sum(sizes)}) matrix; got "
                 f"{tuple(layers.shape)}."
             )
         layers = [layers[:, end - d : end] for d, end in zip(sizes, accumulate(sizes), strict=True)]
@@ -97,15 +128,22 @@ def as_layers(
 
 
 def check_varying(spectra: Mapping[int, Spectrum], moments: Samples, names: list[str]) -> None:
-    """Refuse a layer that is the same for all samples, up to rounding."""
+    """Refuse a layer that is the same for all samples, up to rounding, or that leaves its dtype."""
     for layer, spectrum in spectra.items():
         mean_energy = moments.n * float(moments.means[layer].square().sum())
-        if spectrum.trace <= CONSTANT**2 * (spectrum.trace + mean_energy):
+        energy = spectrum.trace + mean_energy
+        if spectrum.trace > CONSTANT**2 * energy:
+            continue
+        if not energy < inf or 0 < energy < torch.finfo(moments.dtype).tiny:
             raise ValueError(
-                f"{names[layer]} is constant, up to rounding, over the {moments.n} samples, so no "
-                "term is defined for it; leave it out (the usual case: an embedding layer under "
-                "cls pooling)."
+                f"the features of {names[layer]} are too {'small' if energy < 1 else 'large'}: "
+                f"their squares leave the range of {str(moments.dtype)[6:]}; rescale the layer."
             )
+        raise ValueError(
+            f"{names[layer]} is constant, up to rounding, over the {moments.n} samples, so no term "
+            f"is defined for it; leave it out, in a selection by exclude=[{layer}] (the usual "
+            "case: an embedding layer under cls pooling)."
+        )
 
 
 def as_task(y: ArrayLike, n: int, task: str) -> tuple[np.ndarray, str]:
@@ -169,6 +207,11 @@ def as_targets(y: ArrayLike, n: int, task: str) -> tuple[np.ndarray, np.ndarray 
             raise ValueError(
                 f"y holds one class only ({str(classes[0])!r}), so there is nothing to tell apart; "
                 "pass labels of at least two classes, or y=None for label-free selection."
+            )
+        if counts.max() < 2:
+            raise ValueError(
+                f"y has {n} classes of one sample each, so there is nothing to learn; pass labels "
+                "that repeat, or task='regression' if they are values."
             )
         return np.eye(len(classes))[codes], counts.astype(np.float64)
     if (y == y[0]).all(0).any():

@@ -1,7 +1,7 @@
 """The command line: ``loes select``, ``loes layers`` and ``loes export``."""
 
 import json
-import sys
+import re
 import traceback
 import warnings
 from collections.abc import Iterator
@@ -42,6 +42,20 @@ Example:
 Example:
   loes export --selection posts/selection.json --out minilm-posts
 """,
+}
+
+IN_OPTIONS = {  # what messages say of Python's arguments, and how it is said here
+    r"; to silence this: .*$": ".",
+    r"\bdominance_": "dominance in selection.json",
+    r" or y=None for label-free selection": " or leave out --label-column",
+    r"\b(include|exclude)=\[([\d, ]+)\]": r"--\1 \2",
+    r"\b(task|criterion)='(\w+)'": r"--\1 \2",
+    r"\bn_layers\b=?": "-k ",
+    r"\bmax_length\b=?": "--max-length ",
+    r"\bfinal_norm\b=?": "--final-norm ",
+    r"^(include|exclude|task|criterion|pooling|alpha|gamma|eta)\b": r"--\1",
+    r"^y\b": "the label column",
+    r"\bpass y\.ravel\(\)|\by\.astype\(str\)": "text labels",
 }
 
 app = typer.Typer(
@@ -114,7 +128,7 @@ def user_errors(quiet: bool = False) -> Iterator[None]:
         said = Path(last.filename).is_relative_to(PACKAGE) and last.line.startswith("raise ")
         if isinstance(error, BrokenPipeError) or not (said or isinstance(error, OSError)):
             raise
-        code, message = 2, f"Error: {error}"
+        code, message = 2, f"Error: {_in_options(str(error))}"
     else:
         return
     if not quiet:
@@ -176,7 +190,7 @@ def select(
             include=include or (),
             exclude=exclude or (),
         )
-        selector._check_parameters(sys.maxsize)  # all but the number of layers
+        selector._check_parameters(None)  # all but the number of layers
         place, drawing = _prepare(process, device, out)
         columns = {"text": text_column, "image": image_column, "audio": audio_column}
         source = run.Source.read(data, columns, label_column, split=split, limit=limit, seed=seed)
@@ -211,16 +225,19 @@ def select(
         if drawing:
             files["path.png"] = lambda file: _draw(file, "plot_path", selector)
             files["redundancy.png"] = lambda file: _draw(
-                file, "plot_redundancy", features.load(features.thinning), criterion=criterion
+                file,
+                "plot_redundancy",
+                features.load(features.thinning).without(selector.exclude),
+                criterion=criterion,
             )
         text = json.dumps(content, indent=1, allow_nan=False) + "\n"
         files["selection.json"] = lambda file: file.write_text(text, encoding="utf-8")
-        run.write_results(out, files)
+        written = run.write_results(out, files)
     _print(_closest(path))
     for note in notes:
-        typer.echo(f"Note: {note}", err=True)
+        typer.echo(f"Note: {_in_options(note)}", err=True)
     picks = ", ".join(f"{layer['name']} ({layer['index']})" for layer in content["selected"])
-    typer.echo(f"Selected: {picks}\nWritten to {out}: {', '.join(files)}")
+    typer.echo(f"Selected: {picks}\nWritten to {out}: {', '.join(written)}")
 
 
 @app.command(epilog=EXAMPLES["layers"])
@@ -287,11 +304,11 @@ def layers(
         files = {"layers.csv": lambda file: table.to_csv(file, index=False)}
         if drawing:
             files["layers.png"] = lambda file: _draw(file, "plot_probes", table)
-        run.write_results(out, files)
+        written = run.write_results(out, files)
     _print(table)
     typer.echo(
         f"Means over {splits} splits, for looking only: the best of these scores is best by luck "
-        f"too. Report a chosen layer on data kept apart.\nWritten to {out}: {', '.join(files)}"
+        f"too. Report a chosen layer on data kept apart.\nWritten to {out}: {', '.join(written)}"
     )
 
 
@@ -344,6 +361,13 @@ def _prepare(process: Process, device: str | None, out: Path) -> tuple[torch.dev
     return place, drawing
 
 
+def _in_options(message: str) -> str:
+    """Say what a message of the package says in terms of the command line's options."""
+    for pattern, said in IN_OPTIONS.items():
+        message = re.sub(pattern, said, message)
+    return message
+
+
 def _quiet_libraries() -> None:
     """Keep what transformers says of loading to itself: errors are one line."""
     logging.set_verbosity_error()
@@ -351,12 +375,16 @@ def _quiet_libraries() -> None:
 
 
 def _draw(file: Path, plot: str, *args, **options) -> None:
-    """Save a figure of `loes.plots`."""
+    """Save a figure of `loes.plots`; what cannot be drawn holds no result up."""
     import matplotlib.pyplot as plt
 
     from loes import plots
 
-    ax = getattr(plots, plot)(*args, **options)
+    try:
+        ax = getattr(plots, plot)(*args, **options)
+    except ValueError as error:
+        typer.echo(f"Note: no {file.name}: {_in_options(str(error))}", err=True)
+        return
     ax.figure.savefig(file, dpi=150)
     plt.close(ax.figure)
 

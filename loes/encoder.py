@@ -11,10 +11,12 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
-from transformers import AutoModel, PreTrainedModel
+from transformers import PreTrainedModel
 from transformers.utils import ModelOutput
 
-from loes.export import truncate
+from loes.checks import as_indices, check_callable, check_whole
+from loes.export import readable_part, truncate
+from loes.extract import load_backbone
 from loes.families import family_of, final_norm_of, reading_part, resolve_pooling
 from loes.forward import hidden_states
 from loes.fusion import FusedProbe
@@ -39,6 +41,8 @@ class FusedEncoder(nn.Module):
     """Selected layers of a transformers model, pooled, fused and read by a head.
 
     The forward pass ends with the highest selected layer: blocks above it are cut off.
+
+    Chapter 10 fine-tunes one, Chapter 17 says what the cut saves.
 
     Parameters
     ----------
@@ -75,18 +79,20 @@ class FusedEncoder(nn.Module):
         georeg: GeoReg | None = None,
     ):
         super().__init__()
-        layers = [int(layer) for layer in layers]
-        whole = getattr(reading_part(model, (), None).config, "num_hidden_layers", None)
+        whole = getattr(readable_part(model).config, "num_hidden_layers", None)
         if whole is None:
             raise ValueError(
                 f"{type(model).__name__} is no stack of blocks of one width; extract its layers "
                 "once and use train_probe."
             )
-        if not layers or len(set(layers)) < len(layers) or not set(layers) <= {*range(whole + 1)}:
-            raise ValueError(f"layers must be different ones from 0 to {whole}; got {layers}.")
+        layers = as_indices("layers", layers, whole + 1)
+        if not layers:
+            raise ValueError("layers is empty; name at least one.")
+        check_whole("n_outputs", n_outputs)
+        check_callable("georeg", georeg, "a GeoReg, such as GeoReg(weight=0.1)")
         self.settings = {
             "layers": layers,
-            "n_outputs": n_outputs,
+            "n_outputs": int(n_outputs),
             "fusion": fusion,
             "adapter_width": adapter_width,
             "dropout": dropout,
@@ -214,11 +220,7 @@ class FusedEncoder(nn.Module):
             about = json.loads((folder / SETTINGS).read_text(encoding="utf-8"))
             if about["format"] != FORMAT:
                 raise ValueError(f"its format is {about['format']}")
-            backbone, found = AutoModel.from_pretrained(
-                folder / BACKBONE, local_files_only=True, output_loading_info=True
-            )
-            if found["missing_keys"]:
-                raise ValueError(f"its backbone lacks {sorted(found['missing_keys'])[0]}")
+            backbone = load_backbone(folder / BACKBONE, local_files_only=True)
             encoder = cls(backbone, **about["settings"], georeg=georeg)
             encoder.probe.load_state_dict(load_file(folder / PROBE))
             encoder._skips_norm = about["skips_norm"]

@@ -5,7 +5,7 @@ import os
 import platform
 import time
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from numbers import Integral
@@ -29,7 +29,7 @@ from sklearn.model_selection import GroupKFold, StratifiedGroupKFold
 from tqdm import tqdm
 
 from loes.baselines import METHODS, Calibration, Choice, Method, Unavailable, last
-from loes.checks import as_layers, as_task
+from loes.checks import as_layers, as_task, check_callable
 from loes.features import LayerFeatures
 from loes.georeg import GeoReg
 from loes.selection import SelectionWarning
@@ -65,6 +65,8 @@ def equal_error_rate(y: ArrayLike, scores: ArrayLike) -> float:
 @dataclass(frozen=True, eq=False)
 class Evaluation:
     """What a protocol has found.
+
+    Chapter 9 reads one.
 
     Attributes
     ----------
@@ -185,6 +187,8 @@ def evaluate(
     validation, and the test part is predicted once with what came out. Chance and a probe on
     shuffled labels are always there.
 
+    Chapter 9 shows it at work.
+
     Parameters
     ----------
     layers : all layers of all samples.
@@ -218,6 +222,8 @@ def evaluate(
     n = len(y)
     if groups is not None and np.shape(groups) != (n,):
         raise ValueError(f"groups must name one group a sample, ({n},); got {np.shape(groups)}.")
+    if groups is not None and pd.isna(np.asarray(groups)).any():
+        raise ValueError("groups holds missing names; name a group for every sample, or drop it.")
     groups = np.arange(n) if groups is None else np.unique(groups, return_inverse=True)[1]
     development, test = (
         _as_rows(rows, n, name) for rows, name in ((development, "development"), (test, "test"))
@@ -228,7 +234,18 @@ def evaluate(
         or isinstance(n_layers, bool)
         or not 1 <= n_layers <= len(features)
     ):
-        raise ValueError(f"n_layers={n_layers!r} of {len(features)} layers cannot be chosen.")
+        raise ValueError(
+            f"n_layers must be a whole number from 1 to {len(features)}, the layers there are; got "
+            f"{n_layers!r}."
+        )
+    check_callable("georeg", georeg, "a GeoReg, such as GeoReg(weight=0.1)")
+    if not isinstance(methods, Mapping):
+        raise TypeError(
+            "methods must map names to methods, such as {'last layer': METHODS['last layer']}; got "
+            f"{type(methods).__name__}."
+        )
+    if not isinstance(seeds, Iterable):
+        raise TypeError(f"seeds must be a sequence, such as range({seeds}); got {seeds!r}.")
     seeds = [int(seed) for seed in seeds]
     if not seeds or not methods:
         raise ValueError("evaluate needs at least one seed and one method; got none.")

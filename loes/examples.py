@@ -1,4 +1,7 @@
-"""Models with tasks that suit them, their layers extracted once: what the book works on."""
+"""Models with tasks that suit them, their layers extracted once: what the book works on.
+
+Chapter 2 reads the first of them.
+"""
 
 import json
 import os
@@ -82,7 +85,7 @@ def _pairs(models: dict[str, str], data: dict[str, dict], per_class: int, **extr
 
 
 # What the paper works on: models and data of the hub, for those who have a network and a GPU.
-CLIP = "openai/clip-vit-base-patch16"
+CLIP = "openai/clip-vit-base-patch32"
 HUB = {
     "vision": _pairs(
         {

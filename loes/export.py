@@ -22,6 +22,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import MODEL_MAPPING, AutoModel, PretrainedConfig, PreTrainedModel
 
+from loes.checks import as_indices
 from loes.extract import extract_layers
 from loes.families import DECODER_BLOCKS, family_of, has_decoder, reading_part
 from loes.features import LayerFeatures
@@ -32,7 +33,7 @@ RECORD = "loes.json"
 BLOCKS = ("block", "blocks", "h", "layer", "layers")  # what families call their list of blocks
 
 
-def _part(model: PreTrainedModel) -> PreTrainedModel:
+def readable_part(model: PreTrainedModel) -> PreTrainedModel:
     """Return the part of a model whose hidden states are layers: without heads and decoder."""
     if not isinstance(model, PreTrainedModel):
         raise TypeError(f"model must be a transformers model; got {type(model).__name__}.")
@@ -125,7 +126,7 @@ def truncate(model: PreTrainedModel, n_blocks: int) -> PreTrainedModel:
     TypeError for no transformers model; ValueError for a number out of range, a model of two
     towers, or one in which no list of blocks is found (what was looked for is named).
     """
-    part = _part(model)
+    part = readable_part(model)
     name = _find_blocks(part)
     blocks = part.get_submodule(name)
     n_blocks = operator.index(n_blocks)
@@ -239,14 +240,11 @@ def export_checkpoint(
     TypeError, ValueError as `truncate`; and for layers that the model has not, names of other
     layers, a folder with foreign files, or a model whose truncated form gives other features.
     """
-    whole = _part(model)
+    whole = readable_part(model)
     n_whole = len(whole.get_submodule(_find_blocks(whole)))
-    layers = [operator.index(layer) for layer in selected]
-    if not layers or len(set(layers)) < len(layers) or not set(layers) <= set(range(n_whole + 1)):
-        raise ValueError(
-            f"selected must name different layers from 0 to {n_whole} of {type(whole).__name__}; "
-            f"got {layers}."
-        )
+    layers = as_indices("selected", selected, n_whole + 1)
+    if not layers:
+        raise ValueError("selected is empty; name at least one layer.")
     standard = ["embedding", *(f"layer{layer}" for layer in range(1, n_whole + 1))]
     if names is not None and list(names) != standard:
         raise ValueError(
@@ -281,7 +279,7 @@ def export_checkpoint(
                 )
         report = {
             "blocks": _compare(n_whole, n_blocks),
-            "parameters": _compare(whole.num_parameters(), _part(small).num_parameters()),
+            "parameters": _compare(whole.num_parameters(), readable_part(small).num_parameters()),
             "flops": _compare(flops, small_flops),
         }
         record = {

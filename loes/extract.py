@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from difflib import get_close_matches
-from numbers import Integral, Real
+from numbers import Real
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -10,13 +10,15 @@ from typing import Any
 import numpy as np
 import torch
 from tqdm import tqdm
-from transformers import AutoModel
+from transformers import AutoModel, PreTrainedModel
 
+from loes.checks import check_whole
 from loes.families import (
     FINAL_NORMS,
     POOLINGS,
     family_of,
     final_norm_of,
+    has_decoder,
     reading_part,
     resolve_pooling,
 )
@@ -27,6 +29,8 @@ from loes.pooling import name_of
 from loes.readers import Reader, describe_processor, find_processor, modality_read_by
 from loes.store import FeatureStore, fingerprint_inputs, fingerprint_model
 
+# Weights from which no layer is computed: their masks are drawn in training only.
+UNREAD = {"pooler", "mask_token", "masked_spec_embed", "num_batches_tracked"}
 EXTRACTION = 1  # raised whenever the same settings come to give other features
 UNITS = {"text": "text", "image": "image", "audio": "clip", None: "sample"}
 
@@ -53,6 +57,8 @@ def extract_layers(
     Texts and clips are batched by length, so that little is spent on padding, and returned in their
     own order; padding never enters a feature, so that batches and their size do not matter. Only
     pooled features are kept: memory is n x layers x d, however long the inputs are.
+
+    Chapter 2 says what a layer is, and how one reads it wrongly.
 
     Parameters
     ----------
@@ -151,6 +157,8 @@ def stream_layers(
 ) -> Iterator[tuple[slice, LayerFeatures]]:
     """Give the features of `extract_layers` shard by shard, in memory that does not grow with n.
 
+    Chapter 2 reads a model so.
+
     Parameters
     ----------
     shards : numbers of the shards to compute, from 0, as one of several processes; None for all.
@@ -169,7 +177,7 @@ def stream_layers(
         if value not in allowed:
             raise ValueError(f"{name} must be one of {allowed}; got {value!r}.")
     for name, value in (("batch_size", batch_size), ("shard_size", shard_size)):
-        _check_whole(name, value)
+        check_whole(name, value)
     if modules is not None and final_norm != "as_is":
         raise ValueError(f"final_norm={final_norm!r} is for hidden states, not for modules=[...].")
     n_shards = -(-len(inputs) // shard_size)
@@ -185,7 +193,7 @@ def stream_layers(
     norm = None if final_norm == "as_is" else final_norm_of(part, family)
     processor = find_processor(processor, part, family.modality, folder, trust_remote_code)
     modality = modality_read_by(processor)
-    _check_max_length(max_length, modality)
+    _check_max_length(max_length, modality, processor)
     _check_kind(inputs, modality, type(part).__name__)
 
     reader = Reader(part, family, processor, batch_size, max_length)
@@ -259,17 +267,18 @@ def _as_sequence(inputs: Any) -> Sequence:
     return inputs
 
 
-def _check_whole(name: str, value: Any) -> None:
-    if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
-        raise ValueError(f"{name} must be a whole number >= 1; got {value!r}.")
-
-
-def _check_max_length(max_length: Any, modality: str | None) -> None:
+def _check_max_length(max_length: Any, modality: str | None, processor: Any) -> None:
     """Refuse a length that is none, in tokens or in seconds."""
     if max_length is None:
         return
     if modality == "text":
-        _check_whole("max_length", max_length)
+        special = processor.num_special_tokens_to_add()
+        check_whole("max_length", max_length)
+        if max_length <= special:
+            raise ValueError(
+                f"max_length={max_length} leaves no room for a text beside the {special} special "
+                f"tokens of {type(processor).__name__}; raise it to {special + 1} or more."
+            )
     elif modality != "audio":
         raise ValueError("max_length cuts texts and clips; leave it out for other inputs.")
     elif not isinstance(max_length, Real) or not 0 < max_length < float("inf"):
@@ -295,14 +304,43 @@ def _check_kind(inputs: Sequence, modality: str | None, reader: str) -> None:
         raise TypeError(f"{reader} reads {modality} inputs; got a sequence of {found} inputs.")
 
 
+def load_backbone(name: str | PathLike, **options: Any) -> PreTrainedModel:
+    """Load a model from a folder or the hub, or refuse one whose weights lack part of its layers.
+
+    What no layer comes from may be missing, such as a pooler, and is zero then: transformers draws
+    it at random, and the same folder would have another fingerprint each time.
+
+    Parameters
+    ----------
+    name : a folder or hub id.
+    options : for `AutoModel.from_pretrained`.
+
+    Raises
+    ------
+    ValueError naming a missing weight; and whatever transformers raises.
+    """
+    model, found = AutoModel.from_pretrained(name, output_loading_info=True, **options)
+    idle = UNREAD | ({"decoder"} if has_decoder(model.config) else set())
+    missing = {key: set(key.split(".")) for key in sorted(found["missing_keys"])}
+    if lacking := [key for key, parts in missing.items() if not parts & idle]:
+        raise ValueError(
+            f"the weights of {name} are incomplete: {len(lacking)} that config.json asks for are "
+            f"missing, such as {lacking[0]}; fetch the checkpoint again, or mend its config.json."
+        )
+    weights = model.state_dict()
+    for key, parts in missing.items():
+        if parts & UNREAD:
+            weights[key].zero_()
+    return model
+
+
 def _load(
     model: Any, dtype: str | torch.dtype | None, trust_remote_code: bool
 ) -> tuple[torch.nn.Module, str | PathLike | None]:
     """Return the model and the folder or id that it came from, if any."""
     if isinstance(model, (str, PathLike)):
         precision = {} if dtype is None else {"dtype": dtype}
-        loaded = AutoModel.from_pretrained(model, trust_remote_code=trust_remote_code, **precision)
-        return loaded, model
+        return load_backbone(model, trust_remote_code=trust_remote_code, **precision), model
     if not isinstance(model, torch.nn.Module):
         raise TypeError(
             "model must be a transformers model, the folder or hub id to load one from, or a torch "

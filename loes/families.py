@@ -245,8 +245,9 @@ def resolve_pooling(family: Family, pooling: str | Callable) -> str | Callable:
     if pooling == "auto":
         return family.poolings[0]
     if not callable(pooling) and pooling not in family.poolings:
+        reason = family.refusal if pooling in POOLINGS else "there is no pooling of that name"
         raise ValueError(
-            f"pooling={pooling!r} means nothing here: {family.refusal}. "
+            f"pooling={pooling!r} means nothing here: {reason}. "
             f"Choose from {family.poolings}, or 'auto' for {family.poolings[0]!r}."
         )
     return pooling

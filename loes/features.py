@@ -10,6 +10,8 @@ import numpy as np
 class LayerFeatures(Sequence):
     """The pooled features of every layer of a model, in the order of its hidden states.
 
+    Chapter 1 is a first look at some.
+
     Attributes
     ----------
     names : one name a layer. ``"embedding"`` is the input of the first block (``hidden_states[0]``)
@@ -38,6 +40,13 @@ class LayerFeatures(Sequence):
     def take(self, samples) -> "LayerFeatures":
         """Return the same layers for some of the samples (indices or a boolean mask)."""
         return LayerFeatures(self.names, [array[samples] for array in self.arrays], self.pooling)
+
+    def without(self, layers: Sequence[int]) -> "LayerFeatures":
+        """Return the same samples without some of the layers, by index."""
+        kept = [layer for layer in range(len(self)) if layer not in layers]
+        return LayerFeatures(
+            [self.names[layer] for layer in kept], [self[layer] for layer in kept], self.pooling
+        )
 
     def __repr__(self) -> str:
         n = len(self.arrays[0]) if self.arrays else 0

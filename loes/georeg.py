@@ -28,6 +28,8 @@ class GeoReg(nn.Module):
     :math:`(\lVert C \rVert_F^2 - (\operatorname{tr} C)^2 / D) / (D - 1)`, and the ridge of
     :math:`10^{-4}` that the paper adds to C moves all eigenvalues alike and cancels.
 
+    Chapter 10 derives it.
+
     Parameters
     ----------
     weight : w.

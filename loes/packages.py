@@ -41,7 +41,10 @@ def package_file(package: str, suffix: str) -> Path:
 
 def cache_folder() -> Path:
     """Return the folder for what is fetched: LOES_CACHE, or the user's cache."""
-    return Path(os.environ.get("LOES_CACHE") or user_cache_path("loes"))
+    folder = Path(os.environ.get("LOES_CACHE") or user_cache_path("loes"))
+    if folder.is_file():
+        raise NotADirectoryError(f"{folder} is a file; set LOES_CACHE to a folder.")
+    return folder
 
 
 def debian_folder(name: str, *, megabytes: int, twin: str) -> Path:

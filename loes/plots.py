@@ -3,6 +3,8 @@
 Needs matplotlib and seaborn, which `import loes` alone does not load. Every function draws into
 `ax`, or into a new figure of a fitting size, and returns the Axes. Colours keep their order in
 greyscale and for the colour-blind; text is grey, to be read on white and on black.
+
+Chapter 6 draws with them, and Chapter 12.
 """
 
 from collections import Counter

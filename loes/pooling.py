@@ -66,7 +66,14 @@ def pool(
         if mask is None:
             mask = torch.ones(hidden.shape[:2], dtype=torch.bool, device=hidden.device)
             mask[:, :special] = False
-        return pooling(hidden, mask).float()
+        pooled = pooling(hidden, mask)
+        shape = tuple(getattr(pooled, "shape", ()))
+        if not isinstance(pooled, torch.Tensor) or len(shape) != 2 or shape[0] != len(hidden):
+            raise ValueError(
+                f"pooling must return a tensor (batch, width), here ({len(hidden)}, width); "
+                f"{name_of(pooling)} returned {type(pooled).__name__} {shape}."
+            )
+        return pooled.float()
     if special and pooling == "cls":
         return hidden[:, 0].float()
     if mask is None:

@@ -28,14 +28,14 @@ from loes import zoo
 from loes.checks import as_task
 from loes.distributed import Process, all_reduce, wait
 from loes.export import export_checkpoint
-from loes.extract import extract_layers, stream_layers
+from loes.extract import extract_layers, load_backbone, stream_layers
 from loes.families import reading_part
 from loes.features import LayerFeatures
 from loes.inputs import Examples, modality_of, read_dataset, read_image_folder, read_table
 from loes.readers import KINDS
 from loes.selection import LOES
 from loes.statistics import LayerStatistics
-from loes.store import MANIFEST, FeatureStore, fingerprint_inputs, fingerprint_model
+from loes.store import MANIFEST, FeatureStore, fingerprint_inputs, fingerprint_model, writing
 
 FORMAT = "loes.selection/1"
 FEATURES = "features"
@@ -118,6 +118,11 @@ def _read(
     """Read what `path` holds, by the kind it is of."""
     if not path.exists():
         raise FileNotFoundError(f"there is no file or folder {str(path)!r}.")
+    if split != "train" and (column is None or not path.is_dir()):
+        raise ValueError(
+            f"{path.name} has no split {split!r}: only a folder of the datasets library, read by a "
+            "named column, has splits; leave out --split, and pass the data to read as --data."
+        )
     if path.is_dir() and column is None:
         if label or group:
             raise ValueError(
@@ -181,9 +186,9 @@ def load_model(name: str, modality: str) -> tuple[torch.nn.Module, object]:
     if in_zoo(name):
         return zoo.load(name)
     try:
-        model = transformers.AutoModel.from_pretrained(name)
+        model = load_backbone(name)
         processor = KINDS[modality].loader.from_pretrained(name)
-    except (OSError, ValueError, ImportError, SafetensorError) as error:
+    except (OSError, ValueError, ImportError, RuntimeError, SafetensorError) as error:
         raise ValueError(
             f"cannot load {name!r} as a model of {modality}s; it must be a folder of transformers, "
             f"one of {', '.join(zoo.MODELS)}, or a name of the hub: {error}"
@@ -520,14 +525,22 @@ def check_folder(folder: Path) -> None:
         )
 
 
-def write_results(folder: Path, files: Mapping[str, Callable[[Path], object]]) -> None:
-    """Write some files, none of them half: all are drafted before the first takes its place."""
+def write_results(folder: Path, files: Mapping[str, Callable[[Path], object]]) -> list[str]:
+    """Write some files, none of them half: all are drafted before the first takes its place.
+
+    Return the names of those that were written; an earlier file of one that was not is removed.
+    """
     folder.mkdir(parents=True, exist_ok=True)
-    with TemporaryDirectory(prefix=".draft-", dir=folder) as drafts:
+    with TemporaryDirectory(prefix=".draft-", dir=folder) as drafts, writing(folder):
         for name, write in files.items():
             write(Path(drafts, name))
+        written = [name for name in files if Path(drafts, name).exists()]
         for name in files:
-            os.replace(Path(drafts, name), folder / name)
+            if name in written:
+                os.replace(Path(drafts, name), folder / name)
+            else:
+                (folder / name).unlink(missing_ok=True)
+    return written
 
 
 def read_selection(file: Path) -> dict:
@@ -557,20 +570,28 @@ def export_selection(content: dict, folder: Path, name: str | None = None) -> di
 
     Raises
     ------
-    ValueError when the model has other weights than the one that the selection was made on; and as
-    `export_checkpoint`.
+    ValueError when the model has other weights than the one that the selection was made on, or the
+    content is damaged; and as `export_checkpoint`.
     """
-    about, features = content["model"], content["features"]
-    name = name or about["name"]
-    model, processor = load_model(name, about["modality"])
-    if fingerprint_model(reading_part(model, (), features["modules"])) != about["sha256"]:
+    try:
+        name = name or content["model"]["name"]
+        modality, prefix, weights = (content["model"][k] for k in ("modality", "prefix", "sha256"))
+        layers, names = [layer["index"] for layer in content["selected"]], content["layers"]
+        classes, modules = content["data"]["classes"], content["features"]["modules"]
+        settings = {k: content["features"][k] for k in ("pooling", "final_norm", "max_length")}
+    except (KeyError, TypeError) as error:
+        raise ValueError(
+            f"the selection is damaged, it lacks {error}; run loes select again."
+        ) from error
+    model, processor = load_model(name, modality)
+    if fingerprint_model(reading_part(model, (), modules)) != weights:
         raise ValueError(f"{name} has other weights than the model of this selection; pass that.")
     return export_checkpoint(
         model,
         processor,
-        [layer["index"] for layer in content["selected"]],
+        layers,
         folder,
-        names=content["layers"],
-        **{key: features[key] for key in ("pooling", "final_norm", "max_length")},
-        extra={"classes": content["data"]["classes"], "prefix": about["prefix"]},
+        names=names,
+        **settings,
+        extra={"classes": classes, "prefix": prefix},
     )

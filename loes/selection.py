@@ -1,5 +1,6 @@
 """LOES: greedy selection of the layers that together explain a target, Eq. 7."""
 
+import sys
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from numbers import Integral, Real
@@ -11,7 +12,7 @@ from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from loes.checks import TASKS, Layers, as_layers, as_targets, check_varying
+from loes.checks import TASKS, Layers, as_indices, as_layers, as_targets, check_varying
 from loes.criteria import CRITERIA, Criterion, mean_triangle_area
 from loes.solver import RANK_TOLERANCE, Samples, Stack, open_stack
 from loes.statistics import LayerStatistics
@@ -23,15 +24,24 @@ PATH = ["step", "layer", *TERMS, "score", "chosen", "rank"]
 
 
 class SelectionWarning(UserWarning):
-    """Something about a selection that its result does not show."""
+    """Something about a selection that its result does not show.
+
+    Chapter 9 shows the kinds of it.
+    """
 
 
 class TermDominanceWarning(SelectionWarning):
-    """One term of the score has overruled the Loss, the only term that looks at the target."""
+    """One term of the score has overruled the Loss, the only term that looks at the target.
+
+    Chapter 9 shows when it comes.
+    """
 
 
 class RankWarning(SelectionWarning):
-    """Too few samples: the picks span, or fit, whatever there is."""
+    """Too few samples: the picks span, or fit, whatever there is.
+
+    Chapter 9 shows when it comes.
+    """
 
 
 def weigh(terms: pd.DataFrame, weights: Criterion) -> pd.DataFrame:
@@ -118,6 +128,8 @@ class LOES(TransformerMixin, BaseEstimator):
 
     then a ridge probe on it is subtracted from the residual targets and the span of its features
     is projected out of the remaining candidates. Red and Tri enter from the second step on.
+
+    Chapter 8 derives the loop, Chapter 5 its projections.
 
     Parameters
     ----------
@@ -241,6 +253,11 @@ class LOES(TransformerMixin, BaseEstimator):
         ------
         ValueError as `fit`, and when leave-one-out is asked for without `batches`.
         """
+        if not isinstance(statistics, LayerStatistics):
+            raise TypeError(
+                f"statistics must be LayerStatistics; got {type(statistics).__name__}. Pass layers "
+                "and targets to fit."
+            )
         moments = statistics.moments(batches)
         criterion = self._check_parameters(len(moments.means))
         if self.standardize:
@@ -292,33 +309,38 @@ class LOES(TransformerMixin, BaseEstimator):
             )
         return Samples.of(tensors, targets, counts), names
 
-    def _check_parameters(self, n_candidates: int) -> Criterion:
-        """Return the criterion with its weights, or say which parameter is wrong."""
+    def _check_parameters(self, n_candidates: int | None) -> Criterion:
+        """Return the criterion with its weights, or say which parameter is wrong.
+
+        `n_candidates` is None as long as nobody knows how many layers there are.
+        """
         for name, allowed in (
             ("criterion", list(CRITERIA)),
             ("task", TASKS),
             ("triangles", ["distinct", "authors"]),
+            ("standardize", [True, False]),
         ):
             if (value := getattr(self, name)) not in allowed:
                 raise ValueError(f"{name} must be one of {allowed}; got {value!r}.")
-        forced, banned = list(self.include), list(self.exclude)
-        for name, layers in (("include", forced), ("exclude", banned)):
-            if any(l not in range(n_candidates) for l in layers) or len(set(layers)) < len(layers):
-                raise ValueError(
-                    f"{name} must hold distinct layer indices from 0 to {n_candidates - 1}; "
-                    f"got {layers}."
-                )
+        forced = as_indices("include", self.include, n_candidates)
+        banned = as_indices("exclude", self.exclude, n_candidates)
         if set(forced) & set(banned):
             raise ValueError(
                 f"layers {sorted(set(forced) & set(banned))} are in include and exclude."
             )
-        k, largest = self.n_layers, n_candidates - len(banned)
-        smallest = max(1, len(forced))
+        k, largest = self.n_layers, (n_candidates or sys.maxsize) - len(banned)
+        if not largest:
+            raise ValueError(f"exclude={banned} leaves no layer to pick; leave one out of it.")
         whole = isinstance(k, Integral) and not isinstance(k, bool)
-        if k != "auto" and not (whole and smallest <= k <= largest):
+        if k != "auto" and not (whole and 1 <= k <= largest):
             raise ValueError(
                 f"n_layers={k!r} cannot be picked from {largest} layers; choose a whole number, "
-                f"{smallest} <= n_layers <= {largest}, or 'auto'."
+                f"1 <= n_layers <= {largest}, or 'auto'."
+            )
+        if k != "auto" and k < len(forced):
+            raise ValueError(
+                f"include={forced} holds more layers than n_layers={k}; raise n_layers to "
+                f"{len(forced)} or shorten include."
             )
         given = {name: getattr(self, name) for name in ("alpha", "gamma", "eta", "ridge")}
         given = {name: value for name, value in given.items() if value is not None}

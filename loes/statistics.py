@@ -11,13 +11,16 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors.torch import save
 from torch import Tensor
 
-from loes.checks import Layers, as_layers, as_task
+from loes.checks import Layers, as_layers, as_task, check_callable
 from loes.solver import Block, inverse_deviation
+from loes.store import fingerprint_inputs, write_whole
 
-FORMAT = "loes.LayerStatistics/1"
+FORMAT = "loes.LayerStatistics/2"
+KEYS = ("task", "n", "names", "widths", "classes")
+SAME = 1e-4  # of a feature's size: by so much may batches differ that a model has computed again
 
 
 class LayerStatistics:
@@ -26,6 +29,8 @@ class LayerStatistics:
     Layers and targets side by side are one long vector a sample, of width D; kept are its mean and
     its centred D x D Gram matrix, in float64. A batch is merged by the update of Chan, Golub and
     LeVeque (1983), which loses no digits to large means. Classes may turn up in any batch.
+
+    Chapter 8 shows why moments are enough.
 
     Parameters
     ----------
@@ -131,12 +136,9 @@ class LayerStatistics:
 
     def save(self, path: str | os.PathLike) -> None:
         """Write to a safetensors file, whole or not at all."""
-        path = Path(path)
-        keys = ("task", "n", "names", "widths", "classes")
-        about = {"format": FORMAT} | {key: json.dumps(getattr(self, key)) for key in keys}
-        part = path.with_name(path.name + ".part")
-        save_file({"mean": self._mean, "gram": self._gram}, part, metadata=about)
-        os.replace(part, path)
+        about = {key: json.dumps(getattr(self, key)) for key in KEYS}
+        about |= {"format": FORMAT, "sha256": self._fingerprint()}
+        write_whole(Path(path), save({"mean": self._mean, "gram": self._gram}, metadata=about))
 
     @classmethod
     def load(cls, path: str | os.PathLike) -> "LayerStatistics":
@@ -154,8 +156,8 @@ class LayerStatistics:
                         f"{path} holds {about.get('format', 'something else')}, not {FORMAT}; "
                         "accumulate the statistics again."
                     )
-                statistics = cls()
-                for key in ("task", "n", "names", "widths", "classes"):
+                statistics, digest = cls(), about["sha256"]
+                for key in KEYS:
                     setattr(statistics, key, json.loads(about[key]))
                 statistics._mean, statistics._gram = (
                     file.get_tensor("mean"),
@@ -168,6 +170,10 @@ class LayerStatistics:
         width = len(statistics._mean)
         if statistics._gram.shape != (width, width) or width < sum(statistics.widths):
             raise ValueError(f"{path} is damaged: its arrays and its description disagree.")
+        if digest != statistics._fingerprint():
+            raise ValueError(f"{path} is damaged: its SHA-256 is another one.")
+        if not statistics._gram.isfinite().all() or not statistics._mean.isfinite().all():
+            raise ValueError(f"{path} holds NaN or infinite moments; accumulate them again.")
         return statistics
 
     def moments(self, batches: Callable[[], Iterable] | None = None) -> "StreamedMoments":
@@ -175,11 +181,13 @@ class LayerStatistics:
 
         Raises
         ------
-        ValueError when there are too few samples or classes, or a constant target.
+        ValueError when there are too few samples or classes, or a constant target; TypeError for
+        batches that are no function.
         """
+        check_callable("batches", batches, "a function that returns a fresh iterable of batches")
         if self.n < 2:
             raise ValueError(f"selection needs at least two samples; got {self.n}.")
-        ends = np.cumsum([0, *self.widths])
+        ends = np.cumsum([0, *self.widths]).tolist()
         columns = [slice(a, b) for a, b in pairwise(ends)]
         targets = torch.arange(ends[-1], len(self._mean), device=self._mean.device)
         counts = None
@@ -190,11 +198,20 @@ class LayerStatistics:
                     "tell apart; add labels of at least two classes, or leave y out."
                 )
             counts = self.n * self._mean[targets]
+            if counts.max() < 1.5:
+                raise ValueError(
+                    f"all {self.n} samples are of different classes, so there is nothing to learn; "
+                    "add labels that repeat, or pass LayerStatistics task='regression'."
+                )
         elif (self._gram.diagonal() <= self.n * (1e-13 * self._mean) ** 2)[targets].any():
             raise ValueError("a target is constant, so there is nothing to explain; leave it out.")
         return StreamedMoments(
             self.n, self._mean, self._gram, columns, targets, counts, self.classes, batches
         )
+
+    def _fingerprint(self) -> str:
+        about = json.dumps([getattr(self, key) for key in KEYS])
+        return fingerprint_inputs([about, self._mean, self._gram])
 
     def _layout(self) -> str:
         """Describe layers and targets, as far as all batches have to agree on them."""
@@ -279,15 +296,27 @@ class StreamedMoments:
         return replace(self, mean=mean, joint=joint, scale=scale, shift=self.mean)
 
     def blocks(self) -> Iterator[Block]:
-        """Read the batches again."""
+        """Read the batches again, and see that they are the ones that were counted."""
         if self.batches is None:
             raise ValueError(
                 "leave-one-out needs the samples once more; pass batches=, a function that returns "
                 "a fresh iterable over the same (layers, y), or use criterion='paper'."
             )
         seen, task = 0, "regression" if self.classes is None else "classification"
-        for layers, y in self.batches():
+        widths = [c.stop - c.start for c in self.columns]
+        # Sums of the samples, and of them times one mixture of the targets: other samples, or the
+        # same in another order than their targets, have other ones.
+        mixture = torch.arange(1, self.n_targets + 1).to(self.mean)
+        sums = self.mean.new_zeros(2, len(self.mean))
+        for batch in self.batches():
+            if not isinstance(batch, list | tuple) or len(batch) != 2:
+                raise ValueError("batches() must give pairs (layers, y), y None without a target.")
+            layers, y = batch
             tensors, _ = as_layers(layers)
+            if (found := [X.shape[1] for X in tensors]) != widths:
+                raise ValueError(
+                    f"batches() gave layers of widths {found}; the statistics hold {widths}."
+                )
             seen += len(tensors[0])
             if self.scale is not None:
                 tensors = [
@@ -298,8 +327,33 @@ class StreamedMoments:
             if self.n_targets:
                 y, _ = as_task(y, len(tensors[0]), task)
                 if task == "classification":
+                    if unseen := {*np.unique(y).tolist()} - {*self.classes}:
+                        raise ValueError(
+                            f"batches() gave labels that the statistics have not seen: {unseen}."
+                        )
                     y = np.equal.outer(y, np.array(self.classes)).astype(np.float64)
                 targets = torch.from_numpy(y).to(self.mean.device) - self.mean[self.target_columns]
+            marks = self.mean.new_tensor([[1.0], [0.0]]).repeat(1, len(tensors[0]))
+            if targets is not None:
+                marks[1] = targets @ mixture
+                sums[:, self.target_columns] += marks @ targets
+            for X, c in zip(tensors, self.columns, strict=True):
+                sums[:, c] += marks @ (X.double() - self.mean[c])
             yield Block(tensors, self.means, targets)
         if seen != self.n:
             raise ValueError(f"batches() gave {seen} samples; the statistics hold {self.n}.")
+        self._check_sums(sums, mixture)
+
+    def _check_sums(self, sums: Tensor, mixture: Tensor) -> None:
+        """Refuse sums of other samples: (2, D), plain and times a mixture of the targets."""
+        against = self.joint[:, self.target_columns] @ mixture
+        energy = mixture @ against[self.target_columns]
+        wanted = torch.stack([torch.zeros_like(against), against])
+        sizes = (self.joint.diagonal() + self.n * self.mean.square()).sqrt()
+        slack = sizes * torch.stack([energy.new_tensor(self.n), energy]).sqrt()[:, None] * SAME
+        slack[:, self.target_columns] *= 1e-5  # nothing computes them again
+        if ((sums - wanted).abs() > slack).any():
+            raise ValueError(
+                "batches() gave other samples than the statistics hold, or targets in another "
+                "order; pass a function that returns what was counted."
+            )

@@ -80,6 +80,8 @@ class FeatureStore:
         layers than the shards before it.
         """
         path = self._path(shard)
+        if path.is_dir():
+            raise _damage(path, "is a folder")
         try:
             with safe_open(path, framework="numpy") as file:
                 header = json.loads(file.metadata()["loes"])
@@ -254,11 +256,28 @@ def _without_records(config: dict) -> dict:
     return {key: value for key, value in config.items() if key not in RECORDS}
 
 
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Let what fails say where: a full disk names no file, and safetensors no OSError."""
+    try:
+        yield
+    except SafetensorError as error:
+        raise OSError(f"cannot write {path}: {error}") from error
+    except OSError as error:
+        if error.errno and not error.filename:
+            error.filename = str(path)
+        raise
+
+
 def write_whole(path: Path, content: bytes) -> None:
     """Write a file so that it is there completely or not at all."""
+    if path.is_dir():
+        raise IsADirectoryError(f"{path} is a folder; name a file in it.")
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"there is no folder {path.parent}; create it first.")
     temporary = path.with_name(f".{path.name}.{uuid4().hex}.tmp")
     try:
-        with temporary.open("wb") as file:
+        with writing(path), temporary.open("wb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
@@ -271,7 +290,8 @@ def write_whole(path: Path, content: bytes) -> None:
 def replacing(folder: Path) -> Iterator[Path]:
     """Give a folder to fill beside `folder`, whose place it takes if nothing fails."""
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as drafts:
+    drafting = TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.")
+    with drafting as drafts, writing(folder):
         draft = Path(drafts, "draft")
         draft.mkdir()
         yield draft

@@ -2,8 +2,8 @@
 
 Where the answer hangs on a moment, it is exact and not only true in expectation: noise is made
 orthogonal to the constant, and to the labels. Both criteria of `LOES` find the answers when Loss
-alone decides (alpha, gamma and eta 0); what their other terms make of them is a subject of chapters
-3 to 9 of the book.
+alone decides (alpha, gamma and eta 0); what their other terms make of them is a subject of the
+book from Chapter 3 on.
 """
 
 from collections.abc import Sequence

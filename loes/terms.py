@@ -1,7 +1,8 @@
 """The terms of Eq. 7, each written out as its textbook definition.
 
 Nothing here is fast and nothing is shared between functions: one term, one function, to be read
-next to its chapter. `loes.LOES` computes the same numbers; the tests keep the two equal.
+next to its chapter, from Chapter 3 on. `loes.LOES` computes the same numbers; the tests keep the
+two equal.
 
 `ridge_loss`, `isotropy`, `redundancy` and `triangle_area` are the paper's terms. `loo_loss`,
 `spectral_entropy`, `cka` and `triangle_share` say the same four things within [0, 1].
@@ -28,6 +29,8 @@ def ridge_loss(X: ArrayLike, R: ArrayLike, *, ridge: float = 1e-3) -> float:
     .. math:: \text{Loss} = \frac{1}{nc} \lVert R^c - X^c W \rVert_F^2, \qquad
               W = ({X^c}^\top X^c + \lambda I)^{-1} {X^c}^\top R^c
 
+    Chapter 3 derives it.
+
     Parameters
     ----------
     X : (n, d) features, orthogonalised against the layers already selected.
@@ -51,6 +54,8 @@ def isotropy(X: ArrayLike, *, eps: float = 1e-6) -> float:
     .. math:: \text{Iso} = \frac{\operatorname{mean}(\mu)}{\operatorname{std}(\mu) + \epsilon},
               \qquad \mu = \operatorname{eig}({X^c}^\top X^c / n)
 
+    Chapter 4 derives it.
+
     Parameters
     ----------
     X : (n, d) features of the layer as they are, not orthogonalised.
@@ -72,6 +77,8 @@ def redundancy(X: ArrayLike, selected: Sequence[ArrayLike]) -> float:
 
     .. math:: \text{Red} = \max_{j \in S}
               \frac{\lVert X^\top X_j \rVert_F}{\lVert X \rVert_F \lVert X_j \rVert_F}
+
+    Chapter 6 derives it.
 
     Parameters
     ----------
@@ -101,6 +108,8 @@ def triangle_area(X: ArrayLike, labels: ArrayLike) -> float:
     .. math:: \text{Tri} = \binom{c}{3}^{-1} \sum_{i<j<k}
               \tfrac12 \sqrt{\lVert u \rVert^2 \lVert v \rVert^2 - (u^\top v)^2},
               \qquad u = m_j - m_i,\; v = m_k - m_i
+
+    Chapter 7 derives it.
 
     Parameters
     ----------
@@ -145,6 +154,8 @@ def loo_loss(
                    {\sum_i \lVert r_i / (1 - g_i) \rVert^2},
               \qquad h_i = \sum_k \frac{s_k^2}{s_k^2 + \lambda} u_{ik}^2
 
+    Chapter 3 derives it, Chapter 8 its leverage.
+
     Parameters
     ----------
     X : (n, d) features, orthogonalised against the layers already selected.
@@ -181,6 +192,8 @@ def spectral_entropy(X: ArrayLike) -> float:
 
     This is the Rényi entropy of order 2 of the normalised eigenvalues, divided by ``log(d)``.
 
+    Chapter 4 derives it.
+
     Parameters
     ----------
     X : (n, d) features of the layer as they are, not orthogonalised.
@@ -202,6 +215,8 @@ def cka(X: ArrayLike, Y: ArrayLike) -> float:
     .. math:: \text{CKA} = \frac{\lVert {X^c}^\top Y^c \rVert_F^2}
               {\lVert {X^c}^\top X^c \rVert_F \lVert {Y^c}^\top Y^c \rVert_F}
 
+    Chapter 6 derives it.
+
     Parameters
     ----------
     X, Y : (n, d) and (n, e) features.
@@ -222,6 +237,8 @@ def triangle_share(X: ArrayLike, labels: ArrayLike) -> float:
 
     .. math:: \text{Tri} = \text{area} \Big/
               \Big( \frac{\sqrt 3}{2} \frac{c}{c - 1} \operatorname{tr} \operatorname{Cov} X \Big)
+
+    Chapter 7 derives it.
 
     Parameters
     ----------

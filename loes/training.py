@@ -4,7 +4,6 @@ import copy
 from collections import Counter
 from dataclasses import dataclass
 from math import ceil, inf
-from numbers import Integral
 
 import numpy as np
 import pandas as pd
@@ -17,7 +16,7 @@ from torch.optim.lr_scheduler import LambdaLR
 from tqdm import tqdm
 from transformers import get_cosine_schedule_with_warmup
 
-from loes.checks import Layers, as_layers, as_task
+from loes.checks import Layers, as_layers, as_task, check_callable, check_whole
 from loes.fusion import FusedProbe
 from loes.georeg import GeoReg
 
@@ -117,10 +116,16 @@ class TrainedProbe:
                 f"the probe was trained on layers of widths {self.probe.fusion.widths}; got "
                 f"{widths}. Pass the same layers, in the same order."
             )
-        outputs = self.probe.eval()(X).outputs
-        if not outputs.isfinite().all():
-            raise ValueError("the outputs are not finite: the features are too large for float32.")
-        return outputs
+        return _outputs(self.probe, X)
+
+
+def _outputs(probe: FusedProbe, X: list[Tensor]) -> Tensor:
+    outputs = probe.eval()(X).outputs
+    if not outputs.isfinite().all():
+        raise ValueError(
+            "the outputs are not finite: the features are too large for float32; rescale them."
+        )
+    return outputs
 
 
 def _features(layers: Layers, device: torch.device) -> list[Tensor]:
@@ -154,6 +159,8 @@ def train_probe(
     AdamW, a cosine schedule after a tenth of warm-up, gradients clipped at norm 1, and the epoch
     with the best validation score (accuracy, or R^2), the first of equals.
 
+    Chapter 10 shows it at work.
+
     Parameters
     ----------
     layers : the selected layers of the training samples, (n, d_l) each.
@@ -180,8 +187,8 @@ def train_probe(
     Batra, Gumber, Khandelwal, Khemani and Gupta, ICML 2026, arXiv 2605.23033.
     """
     for name, value in (("epochs", epochs), ("batch_size", batch_size)):
-        if not isinstance(value, Integral) or value < 1:
-            raise ValueError(f"{name} must be a whole number >= 1; got {value!r}.")
+        check_whole(name, value)
+    check_callable("georeg", georeg, "a GeoReg, such as GeoReg(weight=0.1)")
     device = torch.device(device)
     X = _features(layers, device)
     n = len(X[0])
@@ -241,7 +248,7 @@ def train_probe(
                 row = {"epoch": epoch} | {name: total / n for name, total in sums.items()}
                 if validation is not None:
                     with torch.inference_mode():
-                        predicted = targets.decode(probe.eval()(held_out).outputs)
+                        predicted = targets.decode(_outputs(probe, held_out))
                     row["validation"] = score(validation[1], predicted)
                     if row["validation"] > max((r["validation"] for r in history), default=-inf):
                         best_epoch, best_state = epoch, copy.deepcopy(probe.state_dict())

@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 import torch
 from PIL import Image
+from safetensors import SafetensorError
 from transformers import AutoModel, BertConfig, BertModel, ViTConfig, ViTImageProcessor, ViTModel
 
 from loes import LOES, LayerFeatures, SelectionWarning, extract_layers, run, zoo
@@ -202,18 +203,28 @@ def test_a_failed_write_leaves_the_old_results(folder, loes, monkeypatch):
     monkeypatch.setattr("loes.cli._draw", full)  # path.csv has been drafted before
     code, _, err = loes(*SELECT, "-k", 1)
     assert (code, len(err.splitlines())) == (2, 1)
-    assert "No space left" in err
+    assert "No space left on device: 'out'" in err
     after = {file.name: file.read_bytes() for file in (folder / "out").iterdir() if file.is_file()}
     assert after == before
 
 
+EVERY = [word for layer in range(4) for word in ("--exclude", layer)]
+FIRST = ["--include", "0", "--include", "1"]
 # Arguments that come after SELECT and win over those there, and what the message has to name.
 REFUSED = {
     "no such data": (["--data", "nothing.csv"], "'nothing.csv'"),
     "unknown format": (["--data", "notes.txt"], "notes.txt"),
     "unknown column": (["--text-column", "texts"], r"\['text', 'animal', 'length', 'author',"),
     "unknown label": (["--label-column", "animals"], "Did you mean 'animal'"),
-    "one class": (["--label-column", "same"], "one class"),
+    "one class": (["--label-column", "same"], "^Error: the label column .* or leave out --label"),
+    "no class twice": (["--label-column", "price"], "40 classes .* --task regression if"),
+    "a table has no splits": (["--split", "validation"], "'validation'.* leave out --split"),
+    "an incomplete model": (["--model", "bert5"], r"bert5 are incomplete: 32 .*layer\.3"),
+    "weights of another width": (["--model", "bert16"], "cannot load 'bert16'"),
+    "nothing to pick": (["-k", "auto", *EVERY], "--exclude .* leaves no layer"),
+    "a negative layer": (["--include", "-1"], r"--include must .* from 0; got \[-1\]"),
+    "too many first": (["-k", "1", *FIRST], "--include .* than -k 1; raise -k to 2"),
+    "no room": (["--max-length", "2"], "--max-length 2 leaves no room"),
     "missing label": (["--label-column", "gaps"], "'gaps'.*row"),
     "no column": (["--text-column", ""], "--text-column"),
     "two columns": (["--image-column", "animal"], "--text-column and --image-column"),
@@ -223,8 +234,8 @@ REFUSED = {
     "too many layers": (["-k", "9"], "<= 4"),
     "no number": (["-k", "some"], "'some'"),
     "no layers": (["-k", "0"], "whole number from 1"),
-    "no length": (["--max-length", "nan"], "max_length"),
-    "endless": (["--max-length", "inf"], "max_length"),
+    "no length": (["--max-length", "nan"], "--max-length must"),
+    "endless": (["--max-length", "inf"], "--max-length must"),
     "half a letter": (["--data", "halves.jsonl"], r"inputs\[3\] is no text.*surrogates"),
     "criterion": (["--criterion", "papre"], "'papre'"),
     "weight": (["--alpha", "-1"], "alpha"),
@@ -233,7 +244,7 @@ REFUSED = {
     "pooling": (["--pooling", "max"], "'max'"),
     "pooling of frames": (["--final-norm", "twice"], "'twice'"),
     "device": (["--device", "abacus"], "'abacus'"),
-    "length": (["--max-length", "-3"], "max_length"),
+    "length": (["--max-length", "-3"], "--max-length must"),
     "foreign folder": (["--out", "empty/.."], "other files"),
     "a file": (["--out", "notes.txt"], "notes.txt is a file"),
 }
@@ -241,7 +252,11 @@ REFUSED = {
 
 @pytest.mark.parametrize(("arguments", "named"), REFUSED.values(), ids=REFUSED)
 def test_mistakes_cost_one_line_and_nothing_else(folder, loes, count_forward, arguments, named):
-    write_posts("posts.csv", same="cat", gaps=["cat", *["dog"] * 38, ""])
+    write_posts("posts.csv", same="cat", gaps=["cat", *["dog"] * 38, ""], price=range(40))
+    for name, change in (("bert5", {"num_hidden_layers": 5}), ("bert16", {"hidden_size": 16})):
+        shutil.copytree("bert", name)
+        config = json.loads((folder / name / "config.json").read_text()) | change
+        (folder / name / "config.json").write_text(json.dumps(config))
     (folder / "empty").mkdir()
     (folder / "notes.txt").write_text("the cat sat")
     rows = [{"text": "a \ud800" if row == 3 else "cat", "animal": str(row % 2)} for row in range(9)]
@@ -253,6 +268,42 @@ def test_mistakes_cost_one_line_and_nothing_else(folder, loes, count_forward, ar
     assert re.search(named, err), err
     assert len(count_forward) <= 1
     assert sorted(folder.rglob("*")) == before
+
+
+def test_a_constant_layer_can_be_excluded(folder, loes):
+    """Under cls pooling, the embedding is the same for all texts."""
+    code, _, err = loes(*SELECT, "--pooling", "cls")
+    assert (code, len(err.splitlines())) == (2, 1)
+    assert "--exclude 0" in err
+    code, out, err = loes(*SELECT, "--pooling", "cls", "-k", 2, "--exclude", 0)
+    assert code == 0, err
+    assert "redundancy.png" in out
+    assert (folder / "out/redundancy.png").exists()
+    assert json.loads((folder / "out/selection.json").read_text())["exclude"] == [0]
+
+
+def test_a_figure_that_cannot_be_drawn_holds_no_result_up(folder, loes, monkeypatch):
+    assert loes(*SELECT)[0] == 0
+
+    def undrawable(*_, **__):
+        raise ValueError("nothing to see")
+
+    monkeypatch.setattr("loes.plots.plot_redundancy", undrawable)
+    code, out, err = loes(*SELECT, "-k", 1)
+    assert code == 0, err
+    assert "Note: no redundancy.png: nothing to see" in err
+    assert "redundancy.png" not in out
+    assert not (folder / "out/redundancy.png").exists()  # that of the run before
+    assert len(json.loads((folder / "out/selection.json").read_text())["selected"]) == 1
+
+
+def test_notes_speak_of_options(folder, loes):
+    code, _, err = loes(*SELECT, "--alpha", 1e6)  # isotropy decides alone
+    assert code == 0
+    assert "or use --criterion bounded." in err
+    assert "warnings." not in err
+    (note,) = json.loads((folder / "out/selection.json").read_text())["warnings"]
+    assert "criterion='bounded'" in note
 
 
 def test_auto_needs_labels(folder, loes, count_forward):
@@ -455,6 +506,9 @@ def test_export_keeps_what_the_selection_needs(folder, loes, tiny, make_tokenize
 
 def test_export_refuses_other_weights_and_files(folder, loes):
     assert loes(*SELECT)[0] == 0
+    content = json.loads((folder / "out/selection.json").read_text())
+    del content["model"]
+    (folder / "damaged.json").write_text(json.dumps(content))
     other = BertModel(AutoModel.from_pretrained("bert").config)
     other.save_pretrained("bert")
     export = ("export", "--out", "small", "--selection")
@@ -463,8 +517,22 @@ def test_export_refuses_other_weights_and_files(folder, loes):
         ("bert/config.json", "loes.selection/1"),
         ("posts.csv", "damaged"),
         ("nothing.json", "nothing.json"),
+        ("damaged.json", "the selection is damaged, it lacks 'model'; run loes select again"),
     ):
         code, _, err = loes(*export, file)
         assert (code, len(err.splitlines())) == (2, 1), err
         assert named in err
+    assert not (folder / "small").exists()
+
+
+def test_export_names_a_full_disk(folder, loes, monkeypatch):
+    assert loes(*SELECT, "-k", 1)[0] == 0
+
+    def full(*_, **__):
+        raise SafetensorError("I/O error: No space left on device (os error 28)")
+
+    monkeypatch.setattr(BertModel, "save_pretrained", full)
+    code, _, err = loes("export", "--selection", "out/selection.json", "--out", "small")
+    assert (code, len(err.splitlines())) == (2, 1), err
+    assert "cannot write small: I/O error: No space left" in err
     assert not (folder / "small").exists()

@@ -195,10 +195,26 @@ def test_one_value_a_sample_needs_no_second_axis(batch):
     )
 
 
-@pytest.mark.parametrize("layers", [[], [1, 1], [5], [-1]])
+@pytest.mark.parametrize("layers", [[1, 1], [5], [-1], [1.7], [True], 1])
 def test_impossible_layers_are_refused(layers):
-    with pytest.raises(ValueError, match="different ones from 0 to 4"):
+    with pytest.raises(ValueError, match="layers must hold distinct layer indices from 0 to 4"):
         FusedEncoder(make("bert"), layers, 2)
+
+
+@pytest.mark.parametrize(
+    ("model", "layers", "n_outputs", "options", "error", "message"),
+    [
+        (None, [], 2, {}, ValueError, "layers is empty"),
+        (None, [1], 0, {}, ValueError, "n_outputs must be a whole number >= 1; got 0"),
+        (None, [1], 2.0, {}, ValueError, "n_outputs must be a whole number >= 1; got 2.0"),
+        (None, [1], 2, {"georeg": 0.1}, TypeError, "georeg must be a GeoReg, .*; got float"),
+        (None, [1], 2, {"pooling": "x"}, ValueError, "here: there is no pooling of that name"),
+        ("minilm", [1], 2, {}, TypeError, "model must be a transformers model; got str"),
+    ],
+)
+def test_bad_settings_are_refused(model, layers, n_outputs, options, error, message):
+    with pytest.raises(error, match=message):
+        FusedEncoder(model or make("bert"), layers, n_outputs, **options)
 
 
 def test_a_cnn_is_sent_to_cached_features():

@@ -323,8 +323,10 @@ def test_leaks_are_refused_before_anything_runs(kind, message):
         ({"development": [-1, 3]}, "from 0 to 299"),
         ({"development": [3, 3]}, "different row numbers"),
         ({"development": np.ones(7, bool)}, "boolean mask of 300"),
-        ({"n_layers": 6}, "n_layers=6 of 5 layers"),
-        ({"n_layers": 2.0}, "n_layers=2.0 of 5 layers"),
+        ({"n_layers": 6}, "n_layers must be a whole number from 1 to 5.* got 6"),
+        ({"n_layers": 2.0}, "n_layers must be a whole number from 1 to 5.* got 2.0"),
+        ({"groups": ["a", *[None] * 299]}, "groups holds missing names"),
+        ({"groups": np.where(np.arange(300) < 3, np.nan, 1.0)}, "groups holds missing names"),
         ({"seeds": []}, "at least one seed"),
         ({"methods": {}}, "one method"),
         ({"development": np.arange(200)[np.arange(200) // 2 % 3 != 0]}, "no sample of 1 classes"),
@@ -347,6 +349,20 @@ def test_leaks_are_refused_before_anything_runs(kind, message):
 def test_what_cannot_be_judged_is_refused(change, message):
     layers, y, parts = problem()
     with pytest.raises(ValueError, match=message):
+        evaluate(layers, y, **({"methods": FEW} | parts | QUICK | change))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"methods": ["last layer"]}, "methods must map names to methods.*; got list"),
+        ({"seeds": 3}, r"seeds must be a sequence, such as range\(3\); got 3"),
+        ({"georeg": 0.1}, "georeg must be a GeoReg, .*; got float"),
+    ],
+)
+def test_arguments_of_another_type_are_refused(change, message):
+    layers, y, parts = problem()
+    with pytest.raises(TypeError, match=message):
         evaluate(layers, y, **({"methods": FEW} | parts | QUICK | change))
 
 

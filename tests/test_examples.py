@@ -58,6 +58,8 @@ def test_options_and_random_weights_are_kept_apart(tmp_path, monkeypatch):
         assert np.abs(a.layers[-1] - b.layers[-1]).max() > 0.1
     with pytest.raises(ValueError, match="20newsgroups has no option 'language'"):
         examples.load("topics", language="ur")
+    with pytest.raises(ValueError, match=r"option 'per_clas'; its options are \['per_class', "):
+        examples.load("topics", per_clas=10)
 
 
 @pytest.mark.parametrize("name", zoo.MODELS)
@@ -91,3 +93,10 @@ def test_results_are_read_from_the_checkout_or_else_from_the_project_page(tmp_pa
 def test_an_unknown_example_is_answered_with_those_there_are():
     with pytest.raises(ValueError, match=r"unknown example 'cats'.*'animals', .*'intents', "):
         examples.load("cats")
+
+
+def test_a_file_is_no_cache(tmp_path, monkeypatch):
+    (tmp_path / "cache").touch()
+    monkeypatch.setenv("LOES_CACHE", str(tmp_path / "cache"))
+    with pytest.raises(NotADirectoryError, match="cache is a file; set LOES_CACHE to a folder"):
+        examples.load("topics", per_class=4)

@@ -9,6 +9,7 @@ import pytest
 import torch
 import transformers as tr
 from PIL import Image
+from safetensors import SafetensorError
 
 from loes import families
 from loes.export import export_checkpoint, truncate
@@ -357,9 +358,10 @@ def test_only_an_export_is_replaced(tmp_path, make_tokenizer):
         export_checkpoint(model, tokenizer, [2], folder / "loes.json")
 
 
-@pytest.mark.parametrize("selected", [[], [0, BLOCKS + 1], [-1], [1, 1]])
+@pytest.mark.parametrize("selected", [[], [0, BLOCKS + 1], [-1], [1, 1], ["a"], 2])
 def test_layers_that_are_not_there_are_refused(selected, tmp_path, make_tokenizer):
-    with pytest.raises(ValueError, match=f"different layers from 0 to {BLOCKS} of BertModel; got"):
+    message = f"layer indices from 0 to {BLOCKS}; got" if selected != [] else "selected is empty"
+    with pytest.raises(ValueError, match=message):
         export_checkpoint(make("bert"), make_tokenizer(), selected, tmp_path / "new")
     assert not (tmp_path / "new").exists()
 
@@ -386,6 +388,15 @@ def test_a_failed_export_leaves_nothing(tmp_path, make_tokenizer, monkeypatch):
         export_checkpoint(model, tokenizer, [0, 1, 2], folder)
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
     assert list(tmp_path.iterdir()) == [folder]
+    monkeypatch.undo()
+
+    def full(*_, **__):
+        raise SafetensorError("I/O error: No space left on device (os error 28)")
+
+    monkeypatch.setattr(tr.BertModel, "save_pretrained", full)
+    with pytest.raises(OSError, match=r"cannot write .*new: I/O error: No space left"):
+        export_checkpoint(model, tokenizer, [2], folder)
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
     monkeypatch.undo()
     with pytest.raises(TypeError, match="not JSON serializable"):
         export_checkpoint(model, tokenizer, [2], folder, extra={"what": {1, 2}})

@@ -1,11 +1,22 @@
 """Features of tiny models with random weights, against one text at a time, pooled by hand."""
 
+import json
+
 import numpy as np
 import pandas as pd
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from tqdm import tqdm
-from transformers import AutoModel, BartConfig, BertConfig, GPT2Config, LlamaConfig, T5Config
+from transformers import (
+    AutoModel,
+    AutoTokenizer,
+    BartConfig,
+    BertConfig,
+    GPT2Config,
+    LlamaConfig,
+    T5Config,
+)
 from transformers.models.vit.image_processing_pil_vit import ViTImageProcessorPil
 
 from loes import LayerFeatures, extract, extract_layers, zoo
@@ -291,6 +302,12 @@ def test_bad_inputs_are_refused(bert, make_tokenizer, inputs, error, message):
         ({"batch_size": True}, "batch_size must be a whole number >= 1; got True"),
         ({"max_length": 0}, "max_length must be a whole number >= 1; got 0"),
         ({"max_length": -1}, "max_length must be a whole number >= 1; got -1"),
+        ({"max_length": 1}, "max_length=1 leaves no room .* 2 special tokens .* to 3 or more"),
+        ({"max_length": 2}, "max_length=2 leaves no room .* 2 special tokens .* to 3 or more"),
+        ({"pooling": lambda H, mask: H}, r"must return .*\(5, width\); <lambda> returned Tensor"),
+        ({"pooling": lambda H, mask: H.sum(1)[0]}, r"must return .* returned Tensor \(16,\)"),
+        ({"pooling": lambda H, mask: H.sum(1)[:1]}, r"must return .* returned Tensor \(1, 16\)"),
+        ({"pooling": lambda H, mask: None}, r"must return .* returned NoneType \(\)"),
     ],
 )
 def test_bad_settings_are_refused(bert, make_tokenizer, settings, message):
@@ -522,3 +539,57 @@ def test_texts_too_short_to_turn_are_left_out(bert, make_tokenizer):
     np.testing.assert_allclose(both, token_curvature(bert, ["the cat sat"], **settings), atol=1e-5)
     with pytest.raises(ValueError, match="three tokens"):
         token_curvature(bert, ["cat"], **settings)
+
+
+def test_a_text_may_be_cut_to_one_token(bert, make_tokenizer):
+    settings = {"processor": make_tokenizer(), "progress": False}
+    features = extract_layers(bert, ["the cat sat"], max_length=3, **settings)
+    np.testing.assert_allclose(features[3], extract_layers(bert, ["the"], **settings)[3], atol=1e-6)
+
+
+# Weights that are not there
+
+
+@pytest.fixture
+def checkpoint(models, make_tokenizer, tmp_path):
+    """Return a function that saves a model without some weights, and its configuration changed."""
+
+    def save(family, without="no weight", **config):
+        folder = tmp_path / family
+        models[family].save_pretrained(folder)
+        make_tokenizer().save_pretrained(folder)
+        weights = load_file(folder / "model.safetensors")
+        kept = {name: value for name, value in weights.items() if without not in name}
+        save_file(kept, folder / "model.safetensors", metadata={"format": "pt"})
+        settings = json.loads((folder / "config.json").read_text())
+        (folder / "config.json").write_text(json.dumps(settings | config))
+        return folder
+
+    return save
+
+
+@pytest.mark.parametrize(
+    ("family", "without", "config", "missing"),
+    [
+        ("bert", "no weight", {"num_hidden_layers": 5}, "encoder.layer.3.attention"),
+        ("bert", "layer.1.output.dense.bias", {}, "encoder.layer.1.output.dense.bias"),
+        ("t5", "encoder.block.1", {}, "encoder.block.1"),
+        ("gpt2", "ln_f", {}, "ln_f.bias"),
+    ],
+)
+def test_weights_that_layers_need_must_be_there(checkpoint, family, without, config, missing):
+    folder = checkpoint(family, without, **config)
+    with pytest.raises(ValueError, match=f"{family} are incomplete: .* such as {missing}"):
+        extract_layers(folder, TEXTS, progress=False)
+
+
+@pytest.mark.parametrize(("family", "without"), [("bert", "pooler"), ("t5", "decoder.block")])
+def test_weights_that_no_layer_needs_may_be_missing(models, checkpoint, family, without, tmp_path):
+    settings = {"progress": False, "cache": tmp_path / "cache"}
+    features = extract_layers(checkpoint(family, without), TEXTS, **settings)
+    processor = AutoTokenizer.from_pretrained(tmp_path / family)
+    expected = extract_layers(models[family], TEXTS, processor=processor, progress=False)
+    for X, Z in zip(features, expected, strict=True):
+        np.testing.assert_array_equal(X, Z)
+    torch.rand(1)  # another state of the generator, by which the missing ones would be drawn
+    extract_layers(tmp_path / family, TEXTS, **settings)  # from the cache: the same model again

@@ -13,7 +13,7 @@ from transformers.models.vit.image_processing_pil_vit import ViTImageProcessorPi
 
 from loes import extract_layers
 from loes.extract import stream_layers
-from loes.families import FAMILIES
+from loes.families import FAMILIES, resolve_pooling
 
 # Of WavLM's own attention, between transformers and torch.
 pytestmark = pytest.mark.filterwarnings("ignore:Support for mismatched key_padding_mask")
@@ -511,6 +511,13 @@ def test_a_pooling_that_means_nothing_is_refused(checkpoints, family, pooling, w
     message = rf"pooling='{pooling}' means nothing here: .*{why}.*Choose from \('mean"
     with pytest.raises(ValueError, match=message):
         extract_layers(checkpoints(family), inputs_of(family), pooling=pooling)
+
+
+@pytest.mark.parametrize("kind", ["bert", "llama"])
+def test_a_pooling_of_no_name_is_refused(kind):
+    family = FAMILIES[kind]
+    with pytest.raises(ValueError, match="pooling='x' means nothing here: there is no pooling of"):
+        resolve_pooling(family, "x")
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ from loes import (
     RankWarning,
     TermDominanceWarning,
     extract_layers,
+    stability,
     tasks,
     zoo,
 )
@@ -402,13 +403,16 @@ def with_value(value):
         (
             [LAYERS[0], np.ones((40, 2))],
             ValueError,
-            "layer 1 is constant.* 40 samples.*leave it out",
+            r"layer 1 is constant.* 40 samples.*leave it out, in a selection by exclude=\[1\]",
         ),
         (
             [LAYERS[0], (np.pi + 1e-7 * LAYERS[1]).astype(np.float32)],
             ValueError,
             "layer 1 is constant, up to rounding",
         ),
+        ([LAYERS[0], LAYERS[1] * 1e200], ValueError, "layer 1 are too large: .* float64; rescale"),
+        ([np.float32(X) * np.float32(1e25) for X in LAYERS], ValueError, "too large: .* float32"),
+        ([np.float32(X) * np.float32(1e-25) for X in LAYERS], ValueError, "too small: .* float32"),
         ([LAYERS[0], LAYERS[1][:30]], ValueError, "layer 0 has 40 rows and layer 1 has 30"),
         ([], ValueError, "no layers to choose from"),
         (np.empty((40, 0, 3)), ValueError, "no layers to choose from"),
@@ -446,6 +450,8 @@ HALF_LABELLED = np.array(["a", None] * 20, dtype=object)
         ([], "auto", r"40 samples, y of shape \(0,\)"),
         (np.zeros(40, int), "auto", "one class only.*'0'.*y=None for label-free"),
         (np.full(40, "a"), "auto", "one class only.*'a'"),
+        (np.arange(40), "auto", "40 classes of one sample each.*task='regression'"),
+        (np.arange(40).astype(str), "classification", "40 classes of one sample each"),
         (np.eye(3)[Y], "auto", r"\(40, 3\) looks one-hot; pass .*y.argmax\(1\)"),
         (torch.eye(3)[Y], "auto", "looks one-hot"),
         (np.eye(3)[Y], "classification", r"shape \(40, 3\).*y.argmax\(1\) if y is one-hot"),
@@ -727,13 +733,32 @@ def test_included_layers_come_first_and_excluded_ones_never(criterion):
         (dict(exclude=["a"]), "exclude must hold distinct"),
         (dict(include=[1, 2], exclude=[0, 2]), r"layers \[2\] are in include and exclude"),
         (dict(exclude=[0, 1, 2]), "n_layers=2 .* 1 layers; .* 1 <= n_layers <= 1"),
-        (dict(include=[0, 1, 2]), "n_layers=2 .* 3 <= n_layers <= 4"),
+        (dict(exclude=range(4)), r"exclude=\[0, 1, 2, 3\] leaves no layer to pick"),
+        (dict(include=[0, 1, 2]), r"include=\[0, 1, 2\] holds more layers than n_layers=2"),
+        (dict(include=1), "include must hold distinct .* got 1"),
+        (dict(include=None), "include must hold distinct .* got None"),
+        (dict(include=[1.0]), r"include must hold distinct .* got \[1.0\]"),
+        (dict(exclude=[True]), r"exclude must hold distinct .* got \[True\]"),
+        (dict(standardize="no"), r"standardize must be one of \[True, False\]; got 'no'"),
+        (dict(layer_sizes=[5.0, 3.0]), "each of layer_sizes must be a whole number >= 1; got 5.0"),
         (dict(triangles="all"), r"triangles must be one of \['distinct', 'authors'\]; got 'all'"),
     ],
 )
 def test_bad_choices_are_refused(parameters, message):
     with pytest.raises(ValueError, match=message):
         LOES(2, **parameters).fit(LAYERS, Y)
+
+
+def test_auto_needs_a_layer_to_pick():
+    with pytest.raises(ValueError, match="leaves no layer to pick"):
+        LOES("auto", exclude=range(4)).fit(LAYERS, Y)
+    with pytest.raises(ValueError, match="leaves no layer to pick"):
+        stability(LAYERS, Y, n_layers="auto", exclude=range(4), progress=False)
+
+
+@unbalanced
+def test_one_class_of_two_samples_is_enough_to_learn_from():
+    assert len(LOES(1, criterion="bounded").fit(LAYERS, [0, *range(39)]).selected_) == 1
 
 
 @unbalanced

@@ -1,6 +1,7 @@
 """Statistics gathered batch by batch against a fit on all samples at once."""
 
 import gc
+import json
 import os
 from itertools import pairwise
 
@@ -10,10 +11,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from oracle import TARGETS, assert_same_path, problem, regime
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 from loes import LOES, LayerFeatures, LayerStatistics
-from loes.statistics import FORMAT
+from loes.statistics import FORMAT, KEYS
 
 pytestmark = pytest.mark.filterwarnings("ignore::loes.SelectionWarning")
 both_criteria = pytest.mark.parametrize("criterion", ["paper", "bounded"])
@@ -183,20 +184,19 @@ def test_file_holds_everything(stored, criterion):
     assert_same_statistics(loaded, statistics)
 
 
-@pytest.mark.parametrize("fails", ["loes.statistics.save_file", "os.replace"])
+@pytest.mark.parametrize("fails", ["os.fsync", "os.replace"])
 def test_failing_to_write_leaves_the_old_file(stored, monkeypatch, fails):
     statistics, path = stored
     before = path.read_bytes()
 
-    def full(source, target, **_):
-        if fails.endswith("save_file"):
-            target.write_bytes(b"half of it")
-        raise OSError("no space left")
+    def full(*_):
+        raise OSError(28, "no space left")
 
     statistics.update(LayerFeatures(statistics.names, problem(1)[0]), np.array(["a", "b"] * 20))
     monkeypatch.setattr(fails, full)
     with pytest.raises(OSError, match="no space left"):
         statistics.save(path)
+    assert os.listdir(path.parent) == [path.name]
     assert path.read_bytes() == before
     monkeypatch.undo()
     statistics.save(path)
@@ -208,8 +208,8 @@ def foreign(path):
     save_file({"mean": torch.zeros(3)}, path, metadata={"format": "pt"})
 
 
-def later(path):
-    save_file({"mean": torch.zeros(3)}, path, metadata={"format": "loes.LayerStatistics/2"})
+def earlier(path):
+    save_file({"mean": torch.zeros(3)}, path, metadata={"format": "loes.LayerStatistics/1"})
 
 
 def without_metadata(path):
@@ -229,21 +229,35 @@ def incomplete(path):
 
 
 def inconsistent(path):
-    keys = dict(task='"auto"', n="9", names='["a"]', widths="[4]", classes="null")
+    keys = dict(task='"auto"', n="9", names='["a"]', widths="[4]", classes="null", sha256="")
     arrays = {"mean": torch.zeros(3), "gram": torch.zeros(3, 3)}
     save_file(arrays, path, metadata={"format": FORMAT, **keys})
+
+
+def one_bit(path):
+    content = bytearray(path.read_bytes())
+    content[-9] ^= 1
+    path.write_bytes(content)
+
+
+def not_finite(path):
+    statistics = LayerStatistics.load(path)
+    statistics._gram[0, 0] = np.nan
+    statistics.save(path)
 
 
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
-        (foreign, "holds pt, not loes.LayerStatistics/1; accumulate .* again"),
-        (later, "holds loes.LayerStatistics/2, not loes.LayerStatistics/1"),
+        (foreign, "holds pt, not loes.LayerStatistics/2; accumulate .* again"),
+        (earlier, "holds loes.LayerStatistics/1, not loes.LayerStatistics/2"),
         (without_metadata, "holds something else, not loes"),
         (truncated, "is damaged or no statistics file"),
         (text, "is damaged or no statistics file"),
         (incomplete, "is damaged or no statistics file"),
         (inconsistent, "is damaged: its arrays and its description disagree"),
+        (one_bit, "is damaged: its SHA-256 is another one"),
+        (not_finite, "holds NaN or infinite moments"),
     ],
 )
 def test_other_files_are_refused_by_name(stored, spoil, message):
@@ -251,6 +265,29 @@ def test_other_files_are_refused_by_name(stored, spoil, message):
     spoil(path)
     with pytest.raises(ValueError, match=rf"statistics\.safetensors {message}"):
         LayerStatistics.load(path)
+
+
+def test_every_part_of_a_file_is_digested(stored):
+    statistics, path = stored
+    about = {key: json.dumps(getattr(statistics, key)) for key in KEYS}
+    about |= {"format": FORMAT, "sha256": statistics._fingerprint()}
+    arrays = load_file(path)
+    save_file(arrays, path, metadata=about)
+    assert LayerStatistics.load(path).n == 40
+    for change in ({"n": "41"}, {"names": '["e", "b", "c", "d"]'}, {"classes": '["a", "b", "d"]'}):
+        save_file(arrays, path, metadata=about | change)
+        with pytest.raises(ValueError, match="SHA-256"):
+            LayerStatistics.load(path)
+
+
+def test_a_folder_is_no_place_for_a_file(stored):
+    statistics, path = stored
+    with pytest.raises(IsADirectoryError, match="is a folder; name a file in it"):
+        statistics.save(path.parent)
+    assert os.listdir(path.parent) == [path.name]
+    assert os.listdir(path.parent.parent).count(path.parent.name) == 1
+    with pytest.raises(FileNotFoundError, match=r"no folder .*nowhere; create it first"):
+        statistics.save(path.parent / "nowhere" / "file")
 
 
 # What is refused
@@ -289,6 +326,8 @@ def test_statistics_that_say_nothing_are_refused():
     constant = np.c_[LAYERS[0][:, 0], np.full(40, 0.1)]  # 0.1: its mean is rounded
     with pytest.raises(ValueError, match="a target is constant"):
         LOES(1).fit_statistics(gathered(split(LAYERS, constant, [7, 20]), "regression"))
+    with pytest.raises(ValueError, match="40 samples are of different classes"):
+        LOES(1).fit_statistics(gathered(split(LAYERS, np.arange(40), [7])))
     still = [LAYERS[0], np.full((40, 2), 0.1)]
     with pytest.raises(ValueError, match="layer 1 is constant, up to rounding"):
         LOES(1).fit_statistics(gathered(split(still, Y, [7, 20])))
@@ -308,6 +347,64 @@ def test_batches_must_be_the_ones_counted():
     exhausted = iter(batches)
     with pytest.raises(ValueError, match=r"batches\(\) gave 0 samples"):
         LOES(2, criterion="bounded").fit_statistics(statistics, batches=lambda: exhausted)
+
+
+def swapped(layers):
+    """Two layers of equal widths in each other's place, as the layers of a model have."""
+    return [layers[1], layers[0], *layers[2:]]
+
+
+EVEN = [X[:, :2] for X in LAYERS]
+
+
+@pytest.mark.parametrize("standardize", [False, True])
+@pytest.mark.parametrize("target", ["labels", "values", "none"])
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda L, y: (L, y), None),
+        (lambda L, y: ([X * (1 + 1e-6) for X in L], y), None),  # computed again
+        (lambda L, y: (swapped(L), y), "other samples"),
+        (lambda L, y: ([X[::-1].copy() for X in L], y), "targets in another order"),
+        (lambda L, y: ([X + 0.01 for X in L], y), "other samples"),
+        (lambda L, y: (L[:3], y), r"widths \[2, 2, 2\]; the statistics hold \[2, 2, 2, 2\]"),
+    ],
+)
+def test_batches_must_hold_the_samples_counted(standardize, target, change, message):
+    y = {"labels": Y, "values": LAYERS[3][:, 0], "none": None}[target]
+    if target == "none" and message == "targets in another order":
+        message = None  # there are none
+    statistics = gathered([(EVEN, y)])
+    batches = statistics.moments(lambda: [change(EVEN, y)])
+    batches = batches.standardized() if standardize else batches
+    if message is None:
+        assert len(list(batches.blocks())) == 1
+    else:
+        with pytest.raises(ValueError, match=message):
+            list(batches.blocks())
+
+
+@pytest.mark.parametrize(
+    ("batches", "error", "message"),
+    [
+        ([(LAYERS, Y)], TypeError, "batches must be a function .*; got list"),
+        (lambda: [(LAYERS, Y + 1)], ValueError, r"not seen: \{3\}"),
+        (lambda: [(LAYERS, np.roll(Y, 1))], ValueError, "targets in another order"),
+        (lambda: [(LAYERS, np.where(Y == 2, 1, Y))], ValueError, "other samples"),
+        (lambda: [(LAYERS, Y.astype(str))], ValueError, "not seen: "),
+        (lambda: [LAYERS], ValueError, r"must give pairs \(layers, y\)"),
+        (lambda: [LAYERS[0]], ValueError, r"must give pairs \(layers, y\)"),
+        (lambda: [(LAYERS, None)], ValueError, r"y of shape \(\)"),
+    ],
+)
+def test_batches_of_another_form_are_refused(batches, error, message):
+    with pytest.raises(error, match=message):
+        LOES(1, criterion="bounded").fit_statistics(gathered([(LAYERS, Y)]), batches)
+
+
+def test_layers_are_no_statistics():
+    with pytest.raises(TypeError, match=r"must be LayerStatistics; got list.*to fit"):
+        LOES(1).fit_statistics(LAYERS)
 
 
 # Memory

@@ -179,6 +179,13 @@ def test_any_changed_bit_is_noticed(folder):
             opened.read(1)
 
 
+def test_a_folder_in_place_of_a_shard(folder):
+    path = folder / "shard-00007.safetensors"
+    path.mkdir()
+    with pytest.raises(ValueError, match=r"shard-00007\.safetensors is a folder\. Delete it"):
+        FeatureStore(folder, ABOUT).read(7)
+
+
 def test_a_file_that_is_no_shard(folder):
     (folder / SHARDS[1]).write_bytes(store.save({"0": np.ones((2, 3), np.float32)}))
     with pytest.raises(ValueError, match=rf"{SHARDS[1]} is damaged or no shard"):
@@ -219,11 +226,11 @@ def test_shards_with_other_layers(folder, differing, change):
 
 def test_a_failed_write_leaves_nothing(folder, monkeypatch):
     def full(descriptor):
-        raise OSError(28, "No space left on device")
+        raise OSError(28, "No space left on device")  # a full disk names no file
 
     before = contents(folder)
     monkeypatch.setattr(store.os, "fsync", full)
-    with pytest.raises(OSError, match="No space left"):
+    with pytest.raises(OSError, match=rf"No space left on device: .*{SHARDS[1]}"):
         FeatureStore(folder, ABOUT).write(1, features(9))
     assert contents(folder) == before
 

@@ -609,8 +609,17 @@ def test_bad_seeds_are_refused(seed):
     ("name", "options", "message"),
     [
         ("mnist", {}, r"unknown task 'mnist'; choose one of \['20newsgroups', 'animals', "),
-        ("digits", {"language": "en"}, r"digits has no option 'language'; its options are \[\]"),
-        ("names", {"lang": "en"}, r"names has no option 'lang'; its options are \['language'\]"),
+        (
+            "digits",
+            {"language": "en"},
+            r"no option 'language'; its options are \['per_class', 'seed'\]",
+        ),
+        (
+            "names",
+            {"lang": "en"},
+            r"names has no option 'lang'; .* \['per_class', 'seed', 'language'\]",
+        ),
+        ("hub", {}, r"hub needs the option 'dataset'; pass dataset=\.\.\. to load"),
         ("names", {"language": "xx"}, r"language must be one of .*'ur'.*; got 'xx'"),
         ("intents", {"language": "pa"}, r"language must be one of .*'ur'\]; got 'pa'"),
         ("spoken-language", {"languages": "en"}, r"languages must be two or more of .*; got 'en'"),

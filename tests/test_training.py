@@ -182,6 +182,7 @@ def test_the_schedule_warms_up_and_falls_to_zero():
         ({"epochs": 0}, ValueError, "epochs must be"),
         ({"batch_size": 0}, ValueError, "batch_size must be"),
         ({"adapter_width": 0}, ValueError, "adapter_width must be"),
+        ({"georeg": 0.1}, TypeError, "georeg must be a GeoReg, .*; got float"),
     ],
 )
 def test_what_does_not_fit_is_refused_before_training(change, error, message):
@@ -206,6 +207,14 @@ def test_a_step_out_of_bounds_is_not_returned_in_silence(batch_size):
     settings = QUIET | {"learning_rate": 1e30, "epochs": 1, "batch_size": batch_size}
     with pytest.raises(ValueError, match="lower the learning rate"):
         train_probe(layers, y, **settings)
+
+
+def test_validation_that_float32_cannot_hold_is_refused():
+    layers, y = problem()
+    held_out = [X.astype(np.float64) for X in layers]
+    held_out[0][3, 1] = 1e39
+    with pytest.raises(ValueError, match="too large for float32; rescale"):
+        train_probe(layers, y, validation=(held_out, y), **QUIET)
 
 
 def test_prediction_wants_the_layers_of_the_training():

@@ -1,9 +1,12 @@
-"""Labelled data sets from packages or the hub, with splits that do not leak."""
+"""Labelled data sets from packages or the hub, with splits that do not leak.
+
+Chapter 1 loads the first.
+"""
 
 import inspect
 from collections.abc import Callable
-from numbers import Integral
 
+from loes.checks import check_whole
 from loes.tasks import hub, speech, text, vision
 from loes.tasks.baseline import trivial_baseline
 from loes.tasks.task import Task
@@ -44,13 +47,14 @@ def load(name: str, *, per_class: int | None = None, seed: int = 0, **options: o
     """
     if name not in TASKS:
         raise ValueError(f"unknown task {name!r}; choose one of {sorted(TASKS)}.")
-    known = [*inspect.signature(TASKS[name]).parameters][2:]
+    parameters = inspect.signature(TASKS[name]).parameters
     for option in options:
-        if option not in known:
-            raise ValueError(f"{name} has no option {option!r}; its options are {known}.")
+        if option not in parameters:
+            raise ValueError(f"{name} has no option {option!r}; its options are {[*parameters]}.")
+    for option in [*parameters][2:]:  # behind per_class and seed
+        if parameters[option].default is inspect.Parameter.empty and option not in options:
+            raise ValueError(f"{name} needs the option {option!r}; pass {option}=... to load.")
     for key, value, least in (("per_class", per_class, 4), ("seed", seed, 0)):
-        if value is None and key == "per_class":
-            continue
-        if not isinstance(value, Integral) or isinstance(value, bool) or value < least:
-            raise ValueError(f"{key} must be a whole number >= {least}; got {value!r}.")
+        if value is not None or key == "seed":
+            check_whole(key, value, least)
     return TASKS[name](per_class, seed, **options)

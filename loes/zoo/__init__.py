@@ -1,4 +1,7 @@
-"""Pretrained models from packages that carry their weights, or from the hub."""
+"""Pretrained models from packages that carry their weights, or from the hub.
+
+Chapter 1 loads the first.
+"""
 
 import hashlib
 from collections.abc import Callable, Sequence
