@@ -57,7 +57,9 @@ pdf: $(READY) ## the book as a PDF, if LaTeX is installed
 	@for tool in latexmk xelatex; do command -v $$tool > /dev/null || { \
 		echo "A PDF needs $$tool, which is not installed. Install LaTeX (on Debian the packages latexmk, texlive-xetex,"; \
 		echo "texlive-latex-extra, texlive-fonts-extra), or read the site: make site."; exit 1; }; done
+	mkdir -p _build/extra
 	$(VENV)/bin/jupyter-book build . --builder pdflatex
+	@echo "The PDF is _build/latex/loes.pdf; signs that its fonts lack (Devanagari, Japanese) are left out."
 
 release: site ## wheel and site of a version: make release TAG=v1.2.3
 	grep -q '^version = "$(TAG:v%=%)"' pyproject.toml

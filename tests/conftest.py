@@ -1,6 +1,7 @@
 """What all tests share: no hub, few threads, and tiny models with random weights."""
 
 import os
+import shutil
 
 os.environ["HF_HUB_OFFLINE"] = "1"  # read when transformers is imported
 os.environ["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"
@@ -9,6 +10,7 @@ os.environ["TOKENIZERS_PARALLELISM"] = "false"
 import pytest
 import torch
 from hypothesis import settings
+from playwright.sync_api import sync_playwright
 from tokenizers import Tokenizer, models, pre_tokenizers
 from tokenizers.processors import TemplateProcessing
 from transformers import PreTrainedTokenizerFast
@@ -31,6 +33,19 @@ def device(request):
     if request.param == "cuda" and not torch.cuda.is_available():
         pytest.skip("no CUDA device here")
     return request.param
+
+
+@pytest.fixture(scope="module")
+def browser():
+    """Return a headless Chromium; where it is missing the test is skipped, but fails on CI."""
+    chromium = shutil.which("chromium") or shutil.which("google-chrome")
+    if chromium is None:
+        lacks = pytest.fail if os.environ.get("CI") else pytest.skip
+        lacks("there is no Chromium here: apt-get install chromium")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        yield browser
+        browser.close()
 
 
 @pytest.fixture

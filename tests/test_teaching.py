@@ -2,7 +2,6 @@
 
 import json
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -497,29 +496,23 @@ MEASURE = """() => [...document.querySelectorAll('.slides > section > section')]
 })"""
 
 
-def test_every_slide_of_every_deck_fits_and_asks_nobody(tmp_path):
-    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    chromium = shutil.which("chromium") or shutil.which("google-chrome")
-    if not chromium:
-        pytest.skip("there is no Chromium here")
+def test_every_slide_of_every_deck_fits_and_asks_nobody(browser, tmp_path):
     assert slides.main(["--out", str(tmp_path / "slides")]) == 0
     decks = sorted((tmp_path / "slides").glob("[0-9]*.html"))
     assert [deck.stem for deck in decks] == [
         path.stem for path in sorted((ROOT / "book").glob("[0-9]*.ipynb"))
     ]
     asked, faults = [], []
-    with playwright.sync_playwright() as browsers:
-        browser = browsers.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        page = browser.new_page(viewport={"width": 1280, "height": 720})
-        page.on("request", lambda request: asked.append(request.url))
-        page.on("pageerror", lambda error: faults.append(str(error)))
-        for deck in decks:
-            page.goto(deck.as_uri())
-            page.wait_for_selector("body[data-ready]")
-            measured = page.evaluate(MEASURE)
-            assert len(measured) > 10
-            faults += [(deck.stem, slide) for slide in measured if True in slide.values()]
-        browser.close()
+    page = browser.new_page(viewport={"width": 1280, "height": 720})
+    page.on("request", lambda request: asked.append(request.url))
+    page.on("pageerror", lambda error: faults.append(str(error)))
+    for deck in decks:
+        page.goto(deck.as_uri())
+        page.wait_for_selector("body[data-ready]")
+        measured = page.evaluate(MEASURE)
+        assert len(measured) > 10
+        faults += [(deck.stem, slide) for slide in measured if True in slide.values()]
+    page.close()
     assert faults == []
     assert [url for url in asked if not url.startswith(("file:", "data:"))] == []
 
