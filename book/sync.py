@@ -2,15 +2,25 @@
 
 ``book/src/NN_name.md`` is what people edit; ``book/NN_name.ipynb`` holds the same cells, executed.
 A notebook is executed when its code changed; when only prose or cell metadata did, it keeps its
-outputs. Running this twice changes no byte: cell ids are hashes, and neither timings nor versions
-are stored. A run that fails or writes to stderr leaves the notebook as it was.
+outputs. Running this twice changes no byte of it: cell ids are hashes, and neither timings nor
+versions are stored. A run that fails or writes to stderr leaves the notebook as it was.
+
+Beside the notebooks, ``status.csv`` records of each when it was executed, on what, and a hash of
+its code and outputs. A notebook that does not agree with its row is executed anew.
 """
 
 import argparse
+import csv
+import io
+import json
 import os
+import platform
 import sys
+import time
 from collections import Counter
+from datetime import UTC, datetime
 from hashlib import sha256
+from importlib.metadata import version
 from pathlib import Path
 
 import jupytext
@@ -22,6 +32,8 @@ METADATA = {
     "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
     "language_info": {"name": "python", "pygments_lexer": "ipython3"},
 }
+PACKAGES = ["torch", "transformers", "numpy", "loes"]
+COLUMNS = ["chapter", "executed", "seconds", "Python", *PACKAGES, "processor", "hash"]
 
 
 def read_source(path):
@@ -65,6 +77,59 @@ def execute(notebook, folder):
     ).execute()
 
 
+def write(path, text):
+    """Write a whole file or nothing."""
+    part = path.with_name(f"{path.name}.part")
+    part.write_text(text, encoding="utf-8")
+    os.replace(part, path)
+
+
+def fingerprint(notebook):
+    """Return twelve hexadecimal digits that change with the code and the outputs."""
+    content = [[cell.source, cell.outputs] for cell in code_cells(notebook)]
+    return sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:12]
+
+
+def read_status(book):
+    """Return the recorded row of each notebook of a folder, by its name; None without a record."""
+    try:
+        with open(book / "status.csv", encoding="utf-8", newline="") as file:
+            return {row["chapter"]: row for row in csv.DictReader(file)}
+    except FileNotFoundError:
+        return None
+
+
+def record(path, notebook, seconds):
+    """Write the row of a notebook that has just run, and drop those whose sources are gone."""
+    rows = read_status(path.parent) or {}
+    rows[path.stem] = {
+        "chapter": path.stem,
+        "executed": datetime.now(UTC).strftime("%Y-%m-%d %H:%M"),
+        "seconds": round(seconds),
+        "Python": platform.python_version(),
+        **{package: version(package) for package in PACKAGES},
+        "processor": platform.machine(),
+        "hash": fingerprint(notebook),
+    }
+    kept = [rows[name] for name in sorted(rows) if (path.parent / f"src/{name}.md").exists()]
+    text = io.StringIO()
+    table = csv.DictWriter(text, COLUMNS, lineterminator="\n")
+    table.writeheader()
+    table.writerows(kept)
+    write(path.parent / "status.csv", text.getvalue())
+
+
+def unrecorded(path, notebook):
+    """Say where a notebook and its row in status.csv do not agree."""
+    rows = read_status(path.parent)
+    if rows is None:  # a folder that has not been executed since records are kept
+        return
+    if path.stem not in rows:
+        yield "status.csv does not say when it was executed"
+    elif rows[path.stem]["hash"] != fingerprint(notebook):
+        yield "its code and outputs are not those of the run that status.csv records"
+
+
 def sync(source_path, path, *, check=False, force=False):
     """Bring one notebook up to date (``check``: only look) and return what is wrong with it."""
     notebook, text, stale = read_source(source_path), "", ["it does not exist"]
@@ -74,14 +139,17 @@ def sync(source_path, path, *, check=False, force=False):
         stale = list(faults(stored))
         if [c.source for c in code_cells(notebook)] != [c.source for c in code_cells(stored)]:
             stale.append("its code differs from the source")
+        stale.extend(unrecorded(path, stored))
     if stale and check:
         return stale
     if stale or force:
         print(f"{path.name}: executing", flush=True)
+        start = time.perf_counter()
         try:
             execute(notebook, path.parent)
         except CellExecutionError as error:
             return [f"left as it was, since a cell failed\n{error}"]
+        seconds = time.perf_counter() - start
         if refused := list(faults(notebook)):
             return [f"left as it was, since after the new run {fault}" for fault in refused]
     else:
@@ -89,19 +157,18 @@ def sync(source_path, path, *, check=False, force=False):
             new.outputs, new.execution_count = old.outputs, old.execution_count
     notebook.metadata = nbformat.from_dict(METADATA)  # without the versions of jupytext and Python
     new_text = nbformat.writes(notebook) + "\n"
-    if new_text == text:
-        return []
-    if check:
+    if new_text != text and check:
         return ["its prose or metadata differ from the source"]
-    part = path.with_suffix(".part")
-    part.write_text(new_text, encoding="utf-8")
-    os.replace(part, path)
-    print(f"{path.name}: written")
+    if new_text != text:
+        write(path, new_text)
+        print(f"{path.name}: written")
+    if stale or force:
+        record(path, nbformat.reads(new_text, as_version=4), seconds)
     return []
 
 
 def main(arguments=None):
-    """Sync every chapter; return 1 if a notebook is not what its source says."""
+    """Sync every notebook of a folder; return 1 if one is not what its source says."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--check", action="store_true", help="write nothing, name what is stale")
     parser.add_argument("--all", action="store_true", help="execute even what did not change")

@@ -133,6 +133,30 @@ def test_goal_faults_sees_each_fault():
     ]
 
 
+def text_faults(text):
+    """Say where Markdown would read something else than was meant."""
+    for line in re.findall(r"^```+\{[\w:-]+\} .*`.*$", text, re.MULTILINE):
+        yield f"a backtick in a title ends the fence: {line}"
+    prose = re.sub(r"^```\{code-cell\}.*?^```$|`[^`\n]+`", "", text, flags=re.S | re.M)
+    for formula in re.findall(r"\$\$.*?\$\$|\$[^$]+\$", prose, re.S):
+        item = re.search(r"^\s*[-+*] .*$", formula.partition("\n")[2], re.MULTILINE)
+        if item and not formula.startswith("$$"):
+            yield f"a line of a formula that reads as an item of a list: {item[0]}"
+
+
+@pytest.mark.parametrize("path", sorted(BOOK.glob("**/*.md")), ids=lambda path: path.stem)
+def test_markdown_reads_what_was_meant(path):
+    assert list(text_faults(path.read_text(encoding="utf-8"))) == []
+
+
+def test_text_faults_sees_each_fault():
+    text = "```{dropdown} What is `x`?\nIt.\n```\nSo $a\n- b$ and $$ a\n   + b $$ is `-`.\n"
+    assert [fault.partition(":")[2] for fault in text_faults(text)] == [
+        " ```{dropdown} What is `x`?",
+        " - b$",
+    ]
+
+
 VERDICTS = {"reproduced", "in part", "not reproduced", "not testable here", "not tested here"}
 
 
