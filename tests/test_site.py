@@ -91,17 +91,18 @@ def tab(browser, address):
 
 AXE = {"runOnly": ["wcag2a", "wcag2aa"], "resultTypes": ["violations"], "preload": False}
 IN_DARK = AXE | {"runOnly": {"type": "rule", "values": ["color-contrast"]}}  # all else is the same
-# What hides is opened. What axe would read again and again goes, which saves minutes: tokens of
-# code but one of each kind, formulas, which have the colours of the text around, rows of tables
-# after the fourth, and the list of all pages, but on the first one.
+# What hides is opened. What axe would read again and again goes, which saves minutes: tokens and
+# buttons of code but one of each kind, formulas, which have the colours of the text around, rows
+# of tables after the fourth, and the list of all pages, but on the first one.
 PREPARE = """() => {
   const still = new CSSStyleSheet();
   still.replaceSync("* { animation: none !important; transition: none !important }");
   document.adoptedStyleSheets.push(still);
   document.querySelectorAll("details").forEach(part => { part.open = true; });
-  document.querySelectorAll("mjx-container").forEach(part => part.replaceWith("formula"));
+  document.querySelectorAll("span.math, mjx-container").forEach(part => part.replaceWith("x"));
   if (!location.pathname.endsWith("/intro.html"))
     document.querySelectorAll(".bd-docs-nav").forEach(part => part.remove());
+  document.querySelectorAll(".copybtn").forEach((part, index) => index && part.remove());
   document.querySelectorAll("tbody tr:nth-child(n + 5)").forEach(part => part.remove());
   const kinds = new Set();
   for (const token of document.querySelectorAll(".highlight span"))

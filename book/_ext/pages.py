@@ -22,8 +22,21 @@ def mend_roles(app: Sphinx, pagename, templatename, context: dict, doctree) -> N
         context["body"] = context["body"].replace('role="doc-biblioentry"', 'role="listitem"')
 
 
+def name_arrows(app: Sphinx, pagename, templatename, context: dict, doctree) -> None:
+    """Give the arrows that unfold the list of pages a name; the theme's have none."""
+    generate = context.get("generate_toctree_html")
+
+    def named(*args, **options):
+        html = generate(*args, **options)
+        return str(html).replace("<summary>", '<summary aria-label="Pages of this part">')
+
+    if generate:
+        context["generate_toctree_html"] = named
+
+
 def setup(app: Sphinx) -> dict:
     """Register with Sphinx."""
     app.connect("html-page-context", mend_roles)
+    app.connect("html-page-context", name_arrows, priority=600)  # after the theme
     app.connect("build-finished", draw_card)
     return {"parallel_read_safe": True}
