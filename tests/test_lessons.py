@@ -57,6 +57,18 @@ def test_snippets_parse_and_their_section_exists(lesson):
         ast.parse(snippet)
 
 
+def test_the_plan_runs_every_live_step_once_and_in_order(lesson):
+    steps = re.findall(r"(?m)^\*\*Step (\d+)\.\*\*", part(lesson[0], "Live coding"))
+    assert steps == [str(number) for number in range(1, len(steps) + 1)]
+    planned = []
+    for first, link, last in re.findall(
+        r"\blive (?:coding, )?steps? (\d+)(?: (and|to) (\d+))?", part(lesson[0], "Plan")
+    ):
+        assert not link or link == "to" or int(last) == int(first) + 1
+        planned += range(int(first), int(last or first) + 1)
+    assert planned == [int(step) for step in steps]
+
+
 def test_exercises_named_for_home_are_those_of_the_chapter(lesson):
     text, chapter = lesson
     titles = re.findall(r"(?m)^```\{exercise\} (.*)$", chapter)

@@ -4,6 +4,8 @@ import json
 import re
 import subprocess
 import sys
+from contextlib import redirect_stdout
+from io import StringIO
 from pathlib import Path
 
 import jupytext
@@ -72,12 +74,49 @@ def test_a_copy_has_all_but_the_solutions(copies, source):
     for line in {line.strip() for code in solutions for line in code.splitlines()} - given:
         assert len(line) < 20 or json.dumps(line, ensure_ascii=False)[1:-1] not in text, line
     prose = [c.source for c in copy.cells if c.cell_type == "markdown"][1:]
-    original = jupytext.read(source, fmt="md:myst").cells
-    assert prose == [
+    original = [
         c.source
-        for c in original
+        for c in jupytext.read(source, fmt="md:myst").cells
         if c.cell_type == "markdown" and "solution" not in c.metadata.get("tags", [])
     ]
+    for found, wanted in zip(prose, original, strict=True):
+        if not re.search(r"```|\}`|\)=|\]\(", wanted):  # nothing in it is MyST's
+            assert found.split() == wanted.split()
+
+
+@pytest.mark.parametrize(
+    "source", sorted((ROOT / "book/src").glob("[0-9]*.md")), ids=lambda path: path.stem
+)
+def test_a_copy_shows_what_the_directives_hold_and_hides_the_answers(copies, source):
+    cells = nbformat.read(copies / source.with_suffix(".ipynb").name, as_version=4).cells
+    copy = "\n\n".join(cell.source for cell in cells if cell.cell_type == "markdown")
+    for markup in (r"```\{", r"\{[a-z:]+\}`", r"(?m)^\([\w-]+\)=", r"(?m)^:\w+:"):
+        assert not re.search(markup, copy), markup
+    text = source.read_text(encoding="utf-8")
+    bold = re.findall(r"(?m)^\*\*(.+)\*\*$", copy)
+    questions = re.findall(r"(?m)^```\{dropdown\} (.+)$", text)
+    assert [line for line in bold if re.match(r"\d+\. ", line)] == questions
+    for kind, wanted in (("exercise", "Exercise"), ("prf:theorem", "Theorem")):
+        titles = re.findall(rf"(?m)^```\{{{kind}\}} (.+)$", text)
+        assert titles
+        assert [line for line in bold if line.startswith(f"{wanted} (")] == [
+            f"{wanted} ({title})." for title in titles
+        ]
+    folded = re.findall(r"(?s)<details><summary>Answer</summary>\n\n(.+?)\n\n</details>", copy)
+    answers = re.findall(r"(?ms)^```\{dropdown\}[^\n]*\n(.+?)\n```$", text)
+    for found, answer in zip(folded, answers, strict=True):
+        assert found.split()[0] == answer.split()[0]
+        assert len(found) > 0.7 * len(answer)
+    assert "<details>" not in re.sub(r"(?s)<details>.+?</details>", "", copy)
+
+
+def test_directives_become_plain_markdown(tmp_path):
+    for name in ("_config.yml", "book/references.bib"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).symlink_to(ROOT / name)
+    (tmp_path / "book/src").mkdir()
+    (tmp_path / "book/src/04_a.md").write_text(CHAPTER + END)
+    assert student.markdown(CHAPTER, slides.Plain(tmp_path)) == PLAIN
 
 
 def test_exercises_and_checks_of_a_copy_have_no_outputs(copies):
@@ -96,7 +135,7 @@ def test_exercises_and_checks_of_a_copy_have_no_outputs(copies):
 def test_the_copy_leaves_its_notebook_alone():
     path = ROOT / "book/03_loss.ipynb"
     notebook, again = (nbformat.read(path, as_version=4) for _ in range(2))
-    student.without_solutions(notebook, "A copy.")
+    student.without_solutions(notebook, "A copy.", slides.Plain(ROOT))
     assert notebook == again
 
 
@@ -110,6 +149,28 @@ def test_copies_never_replace_the_work_of_others(tmp_path, capsys):
 def test_copies_of_nothing_are_refused(tmp_path, capsys):
     assert student.main(["--root", str(tmp_path)]) == 1
     assert "has no notebooks in book/" in capsys.readouterr().err
+
+
+PLAIN = """\
+# A chapter on $x$
+
+**Claim.** It holds (Batra et al., 2026), by Theorem (A sum) of Chapter 1.
+
+**What you will be able to do**
+
+1. Prove it.
+
+**Before you start:** nothing.
+
+## What holds
+
+**Theorem (A sum).**
+
+For all $a$ and $b$, $a + b = b + a$.
+
+**Proof.**
+
+The proof is long."""
 
 
 # --- every check fails on the empty answer (book/conftest.py)
@@ -595,18 +656,28 @@ SUBMISSIONS = {  # name: (code cells, points, what the reasons say)
         [0, 0],
         ["SystemExit", "name 'two' is not defined; its code cell 2 failed: SyntaxError"],
     ),
+    "checked": (  # cells count as in the notebook, checks among them
+        [ONE, 'assert one() == 1, "it is not one"', "def two(): 2 2"],
+        [3, 0],
+        ["passed", "its code cell 3 failed: SyntaxError"],
+    ),
     "fatal": ([HANG, f"def two():\n    {KILL}"], [0, 0], ["took more than 4 s", "ended Python"]),
 }
 
 
 @pytest.fixture(scope="module")
 def graded(tmp_path_factory):
-    """Grade all submissions at once; return the exit status, the table and what was said."""
+    """Grade all submissions at once; return the exit status, the table and what was printed."""
     folder = tmp_path_factory.mktemp("grading")
     (folder / "src").mkdir()
     (folder / "src/problems_0.md").write_text(SOURCE)
     for name, (code, *_) in SUBMISSIONS.items():
-        cells = [new_markdown_cell("# Problem set 0: numbers"), *map(new_code_cell, code)]
+        cells = [
+            new_markdown_cell("# Problem set 0: numbers"),
+            *map(new_code_cell, code),
+            new_markdown_cell(f"## Written question\n\nWhy?\n\n*Your answer:* {name},"),
+            new_markdown_cell("= so."),
+        ]
         nbformat.write(new_notebook(cells=cells), folder / f"{name}.ipynb")
     nbformat.write(new_notebook(cells=[new_code_cell("print(1)")]), folder / "foreign.ipynb")
     (folder / "essay.ipynb").write_text("I lost my notebook.")
@@ -616,8 +687,10 @@ def graded(tmp_path_factory):
         patch.setattr(grade, "SOURCES", folder / "src")
         patch.chdir(folder)
         arguments = [f"{name}.ipynb" for name in names] + ["--out", "grades.csv", "--seconds", "4"]
-        status = grade.main(arguments)
-    return status, pd.read_csv(folder / "grades.csv", dtype=str, keep_default_na=False)
+        with redirect_stdout(StringIO()) as printed:
+            status = grade.main(arguments)
+    table = pd.read_csv(folder / "grades.csv", dtype=str, keep_default_na=False)
+    return status, table, printed.getvalue()
 
 
 @pytest.mark.parametrize("name", SUBMISSIONS)
@@ -629,6 +702,8 @@ def test_grades(graded, name):
     assert rows["points"].tolist() == [*map(str, points), ""], rows["reason"].tolist()
     for found, wanted in zip(rows["reason"], [*reasons, "marked by hand"], strict=True):
         assert wanted in found
+    assert rows["answer"].tolist() == ["", "", f"{name},\n= so."]
+    assert re.search(rf"(?m)^ *{name}.ipynb +{sum(points)} of 8, 4 by hand$", graded[2])
 
 
 @pytest.mark.parametrize(
@@ -641,12 +716,32 @@ def test_grades(graded, name):
     ],
 )
 def test_what_cannot_be_graded_is_said_and_does_not_stop_the_others(graded, name, reason):
-    status, table = graded
+    status, table, printed = graded
     rows = table[table["submission"] == f"{name}.ipynb"]
     assert status == 1
     assert len(rows) == 1
     assert reason in rows["reason"].item()
     assert rows["points"].item() == ""
+    assert re.search(rf"(?m)^ *{name}.ipynb +not graded$", printed)
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("## Why?\nSay.\n*Your answer:*\nSo.\n## And so.", "So.\n## And so."),
+        ("## Why?\nSo.", "So."),  # the mark is gone
+        ("## How?\nSo.", ""),  # the question is gone
+    ],
+)
+def test_a_written_answer_is_all_below_its_question(text, wanted):
+    assert grade.written(text, "Why?") == wanted
+
+
+@pytest.mark.parametrize("path", SETS, ids=lambda path: path.stem)
+def test_a_written_question_is_the_last_of_its_set_and_ends_with_the_mark(path):
+    text, _ = grade.read_submission(path.parents[1] / f"{path.stem}.ipynb")
+    rubric = grade.written(text, grade.read_set(path).problems[-1].title)
+    assert rubric.startswith("**Rubric.**")
 
 
 def test_a_set_that_is_not_there_is_named(capsys):

@@ -1,11 +1,11 @@
 """Grade submissions of a problem set: points for every problem, in one table.
 
-    python book/teaching/grade.py submissions/*.ipynb --out grades.csv
+    .venv/bin/python book/teaching/grade.py submissions/*.ipynb --out grades.csv
 
 Each submission runs in a Python of its own, cell by cell, each with a time limit. Then the checks
 of the set's source run, whatever checks the submission holds, and whatever it prints: a problem has
-all its points if its check runs to the end, and none otherwise. Written questions are listed, to be
-marked by hand.
+all its points if its check runs to the end, and none otherwise. Written questions are listed with
+their answers, to be marked by hand.
 
 THIS RUNS CODE THAT OTHERS WROTE, with your rights on your machine. Do it in a container without a
 network and without anything you would miss. A submission that sets out to deceive the checks can:
@@ -29,7 +29,8 @@ from tqdm import tqdm
 
 SOURCES = Path(__file__).parent / "src"
 PROBLEM = re.compile(r"^## (.+)\n\n\*Points: (\d+)(, marked by hand)?\.\*", re.MULTILINE)
-COLUMNS = ["submission", "set", "problem", "points", "of", "reason"]
+ANSWER = "*Your answer:*"  # the last words of a written question
+COLUMNS = ["submission", "set", "problem", "points", "of", "reason", "answer"]
 WARNING = (
     "This runs the submissions' code with your rights on this machine. Do it in a container "
     "without a network and without anything you would miss."
@@ -195,11 +196,11 @@ def grade(code, problem_set, seconds):
     seconds : what a cell may take.
     """
     checks = [problem.check for problem in problem_set.problems]
-    answers = [source for source in code if source not in checks]
-    outcomes = execute([*answers, *(source for source, _ in problem_set.cells)], seconds)
+    answers = {n: source for n, source in enumerate(code, start=1) if source not in checks}
+    outcomes = execute([*answers.values(), *(source for source, _ in problem_set.cells)], seconds)
     broken = [
         f"; its code cell {number} failed: {outcome}"
-        for number, outcome in enumerate(outcomes[: len(answers)], start=1)
+        for number, outcome in zip(answers, outcomes, strict=False)  # then come the set's own cells
         if outcome
     ]
     rows = {}
@@ -212,6 +213,28 @@ def grade(code, problem_set, seconds):
             rows[problem.title] = 0, f"check failed: {outcome}{''.join(broken)}"
     by_hand = None, "to be marked by hand"
     return [(problem, *rows.get(problem.title, by_hand)) for problem in problem_set.problems]
+
+
+def written(text, title):
+    """Return the answer to a written question, the last of its set: all text below it.
+
+    Parameters
+    ----------
+    text : of a submission.
+    title : of the question.
+    """
+    below = text.partition(f"## {title}")[2]
+    _, mark, answer = below.partition(ANSWER)
+    return (answer if mark else below).strip()  # some write over the mark
+
+
+def total(rows):
+    """Say how many points a submission has, of how many, and how many you still have to give."""
+    if rows["of"].isna().all():
+        return "not graded"
+    graded = rows[rows["points"].notna()]
+    by_hand = rows["of"].sum() - graded["of"].sum()
+    return f"{graded['points'].sum()} of {graded['of'].sum()}, {by_hand} by hand"
 
 
 def main(arguments=None):
@@ -239,15 +262,16 @@ def main(arguments=None):
         except Refused as error:
             failed = True
             tqdm.write(f"{path} {error}.", file=sys.stderr)
-            rows.append([path, None, None, None, None, f"not graded: {error}"])
+            rows.append([path, None, None, None, None, f"not graded: {error}", None])
             continue
         for problem, points, reason in grade(code, problem_set, options.seconds):
-            rows.append([path, problem_set.name, problem.title, points, problem.points, reason])
+            answer = written(text, problem.title) if problem.check is None else None
+            row = [path, problem_set.name, problem.title, points, problem.points, reason, answer]
+            rows.append(row)
     table = pd.DataFrame(rows, columns=COLUMNS)
     table = table.astype({"points": "Int64", "of": "Int64"})
     table.to_csv(options.out, index=False)
-    total = table.groupby("submission", sort=False)[["points", "of"]].sum()
-    print(total.to_string())
+    print(table.groupby("submission", sort=False)[["points", "of"]].apply(total).to_string())
     return int(failed)
 
 

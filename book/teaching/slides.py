@@ -74,8 +74,7 @@ class Plain:
         for source in root.glob("book/src/*.md"):
             for found in DIRECTIVE.finditer(source.read_text(encoding="utf-8")):
                 if label := re.search(r"^:label: (\S+)", found["options"], re.MULTILINE):
-                    kind = found["kind"].removeprefix("prf:").capitalize()
-                    self.labels[label[1]] = f"{kind} ({found['title']})"
+                    self.labels[label[1]] = called(found["kind"], found["title"])
 
     def __call__(self, text):
         """Return the text without roles, labels and links between chapters."""
@@ -94,6 +93,12 @@ class Plain:
             return "(" + "; ".join(f"{authors}, {year}" for authors, year in works) + ")"
         text, _, target = content.rstrip(">").rpartition("<")
         return text.strip() or self.labels.get(target, target)
+
+
+def called(kind, title):
+    """Return what a directive is called, such as Theorem (Closed form)."""
+    kind = kind.removeprefix("prf:").capitalize()
+    return f"{kind} ({title})" if title else kind
 
 
 def _authors_and_year(entry):
@@ -167,8 +172,7 @@ def slides_of(kind, name, body, heading, plain):
     if kind == "admonition" and name == "What you will be able to do":
         return divided(Slide(plain(name), plain(body.partition("**Before you start")[0])))
     if kind in ("prf:theorem", "prf:definition"):
-        title = f"{kind.removeprefix('prf:').capitalize()} ({plain(name)})"
-        return divided(Slide(heading, f"**{title}.**\n\n{plain(body)}"))
+        return divided(Slide(heading, f"**{called(kind, plain(name))}.**\n\n{plain(body)}"))
     if kind == "exercise":
         return divided(Slide(f"Exercise: {plain(name)}", plain(body)))
     if kind == "dropdown":
@@ -315,7 +319,7 @@ INDEX = """\
 margin: 2em auto; padding: 0 1em }} a {{ color: #0b5394 }}</style></head>
 <body><main><h1>Slides of the LOES book</h1>
 <p>One deck a chapter. Keys: arrows and space to move, Esc for all slides at once, F for the whole
-screen. To print: add <code>?print-pdf</code> to the address.</p>
+screen. On a phone: turn it sideways and swipe. To print: add <code>?print-pdf</code> to the address.</p>
 <ul>
 {items}
 </ul>

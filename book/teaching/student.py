@@ -2,6 +2,8 @@
 
 A copy has all cells of its notebook but those tagged ``solution``. Exercises, the cells just before
 a solution, and checks have no output, so that nothing gives an answer away; other outputs stay.
+Text is plain Markdown, since notebook programs show MyST as code: theorems and exercises have a
+bold title, and the answers of the quiz are folded.
 """
 
 import argparse
@@ -16,6 +18,8 @@ import yaml
 from nbformat.v4 import new_markdown_cell
 from tqdm import tqdm
 
+from slides import DIRECTIVE, Plain, called
+
 ROOT = Path(__file__).parents[2]
 FIRST_LINE = (
     "*This copy for students was made from [{path}]({url}). The solution cells of which the text "
@@ -28,19 +32,42 @@ def tags(cell):
     return cell.metadata.get("tags", [])
 
 
-def without_solutions(notebook, first_line):
+def markdown(text, plain):
+    """Return MyST as Markdown that notebook programs show.
+
+    Parameters
+    ----------
+    text : of a cell.
+    plain : a slides.Plain.
+    """
+    return plain(DIRECTIVE.sub(_without_fence, text))
+
+
+def _without_fence(found):
+    kind, title, body = found["kind"], found["title"], found["body"].strip()
+    if kind == "dropdown":  # Markdown within HTML needs the empty lines
+        folded = f"<details><summary>Answer</summary>\n\n{body}\n\n</details>"
+        return f"**{title}**\n\n{folded}"
+    name = title if kind == "admonition" else f"{called(kind, title)}."
+    return f"**{name}**\n\n{body}"
+
+
+def without_solutions(notebook, first_line, plain):
     """Return a copy of a notebook without its solutions, headed by a line of text.
 
     Parameters
     ----------
     notebook : a notebook whose cells are tagged ``solution`` and ``check``.
     first_line : Markdown that says where the copy comes from.
+    plain : a slides.Plain.
     """
     copy = nbformat.from_dict(notebook)
     for cell, following in zip(copy.cells, [*copy.cells[1:], None], strict=True):
         exercise = following is not None and "solution" in tags(following)
         if cell.cell_type == "code" and (exercise or "check" in tags(cell)):
             cell.outputs, cell.execution_count = [], None
+        if cell.cell_type == "markdown":
+            cell.source = markdown(cell.source, plain)
     cells = [cell for cell in copy.cells if "solution" not in tags(cell)]
     copy.cells = [new_markdown_cell(first_line, id="student-copy"), *cells]
     nbformat.validate(copy)
@@ -72,6 +99,7 @@ def write_copies(root, out):
             "name another folder with --out."
         )
     url = yaml.safe_load((root / "_config.yml").read_text(encoding="utf-8"))["repository"]["url"]
+    plain = Plain(root)
     out.parent.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(dir=out.parent) as part:
         folder = Path(part) / out.name  # put in place when it is whole
@@ -79,7 +107,7 @@ def write_copies(root, out):
         for path in tqdm(paths, desc="student copies"):
             name = path.relative_to(root).as_posix()
             line = FIRST_LINE.format(path=name, url=f"{url}/blob/main/{name}")
-            copy = without_solutions(nbformat.read(path, as_version=4), line)
+            copy = without_solutions(nbformat.read(path, as_version=4), line, plain)
             nbformat.write(copy, folder / path.name)
         shutil.rmtree(out, ignore_errors=True)
         os.replace(folder, out)
