@@ -319,7 +319,8 @@ INDEX = """\
 margin: 2em auto; padding: 0 1em }} a {{ color: #0b5394 }}</style></head>
 <body><main><h1>Slides of the LOES book</h1>
 <p>One deck a chapter. Keys: arrows and space to move, Esc for all slides at once, F for the whole
-screen. On a phone: turn it sideways and swipe. To print: add <code>?print-pdf</code> to the address.</p>
+screen. On a phone: turn it sideways and swipe. To print: add
+<code>?print-pdf</code> to the address.</p>
 <ul>
 {items}
 </ul>
