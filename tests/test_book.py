@@ -61,6 +61,8 @@ def template_faults(notebook):
     for part in ("{prf:definition}", "{prf:theorem}", "{prf:proof}", "{dropdown}"):
         if part not in text:
             yield f"there is no {part}"
+    if "Colab" not in text.partition("**Time:**")[2].partition("```")[0]:
+        yield "its box does not say how long it takes in Colab"
     tags = [tag for cell in sync.code_cells(notebook) for tag in cell.metadata.get("tags", [])]
     counts = [text.count("{exercise}"), tags.count("solution"), tags.count("check")]
     if not 3 <= counts[0] <= 5 or len(set(counts)) > 1:
