@@ -26,7 +26,16 @@ MAX_SUBSETS = 1000
 
 
 class Calibration(NamedTuple):
-    """All that a method may look at: never a test sample."""
+    """All that a method may look at: never a test sample.
+
+    Attributes
+    ----------
+    layers, validation_layers : all layers of the calibration and of the validation samples.
+    y, validation_y : their targets; classes as whole numbers from 0.
+    task : ``"classification"`` or ``"regression"``.
+    seed : of what the method draws.
+    curvature : of each layer over tokens, if `loes.evaluate` was given it.
+    """
 
     layers: LayerFeatures
     y: np.ndarray
@@ -38,7 +47,13 @@ class Calibration(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """Some layers, in order, and how to fuse them."""
+    """Some layers, in order, and how to fuse them.
+
+    Attributes
+    ----------
+    layers : their indices.
+    fusion : as in `loes.train_probe`.
+    """
 
     layers: list[int]
     fusion: str = "adapters"

@@ -237,7 +237,10 @@ def select(
     for note in notes:
         typer.echo(f"Note: {_in_options(note)}", err=True)
     picks = ", ".join(f"{layer['name']} ({layer['index']})" for layer in content["selected"])
-    typer.echo(f"Selected: {picks}\nWritten to {out}: {', '.join(written)}")
+    data = content["data"]
+    task = data["task"] or "none, since there are no labels"
+    classes = f" of {len(data['classes'])} classes" if data["classes"] else ""
+    typer.echo(f"Task: {task}{classes}\nSelected: {picks}\nWritten to {out}: {', '.join(written)}")
 
 
 @app.command(epilog=EXAMPLES["layers"])

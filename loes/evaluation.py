@@ -195,7 +195,10 @@ def evaluate(
     y : (n,) class labels, or (n,) or (n, c) targets.
     development, test : indices of the samples, disjoint, also by group.
     groups : (n,) what must not be split: template, speaker, prompt; None for single samples.
-    methods : name to method; see `loes.baselines`.
+    methods : name to method. A method is a function of a `loes.baselines.Calibration` and k that
+        returns a `loes.baselines.Choice`. Fixed picks beside the usual ways:
+        ``baselines.METHODS | {"mine": lambda calibration, k: baselines.Choice([1, 6])}``. Keep
+        ``"last layer"``, which `Evaluation.summary` compares with.
     n_layers : k.
     seeds : of the division, the training, and random methods.
     validation_share : of the development samples.
@@ -244,6 +247,8 @@ def evaluate(
             "methods must map names to methods, such as {'last layer': METHODS['last layer']}; got "
             f"{type(methods).__name__}."
         )
+    for name, method in methods.items():
+        check_callable(f"the method {name!r}", method, "a function of a Calibration and k")
     if not isinstance(seeds, Iterable):
         raise TypeError(f"seeds must be a sequence, such as range({seeds}); got {seeds!r}.")
     seeds = [int(seed) for seed in seeds]

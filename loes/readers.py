@@ -65,6 +65,23 @@ def modality_read_by(processor: Any) -> str | None:
     return next(kinds, None)
 
 
+def load_processor(name: str | PathLike, modality: str, **options: Any) -> Any:
+    """Load tokenizer, image processor or feature extractor of a folder or hub id.
+
+    Raises
+    ------
+    ValueError for a folder without a tokenizer, for which transformers may make an empty one up;
+    and whatever transformers raises.
+    """
+    processor = KINDS[modality].loader.from_pretrained(name, **options)
+    if modality == "text" and len(processor) <= len(processor.all_special_ids):
+        raise ValueError(
+            f"{name} holds no tokenizer; save that of the model beside its weights: "
+            f"tokenizer.save_pretrained({str(name)!r})."
+        )
+    return processor
+
+
 def find_processor(
     processor: Any,
     model: torch.nn.Module,
@@ -87,7 +104,7 @@ def find_processor(
     ValueError if there is none, TypeError if it is for something else.
     """
     if processor is None and folder is not None:
-        return KINDS[modality].loader.from_pretrained(folder, trust_remote_code=trust_remote_code)
+        return load_processor(folder, modality, trust_remote_code=trust_remote_code)
     if processor is None and isinstance(model, PreTrainedModel):
         raise ValueError(
             "a loaded model says nothing about its processor: pass processor=..., "

@@ -32,7 +32,7 @@ from loes.extract import extract_layers, load_backbone, stream_layers
 from loes.families import reading_part
 from loes.features import LayerFeatures
 from loes.inputs import Examples, modality_of, read_dataset, read_image_folder, read_table
-from loes.readers import KINDS
+from loes.readers import load_processor
 from loes.selection import LOES
 from loes.statistics import LayerStatistics
 from loes.store import MANIFEST, FeatureStore, fingerprint_inputs, fingerprint_model, writing
@@ -187,7 +187,7 @@ def load_model(name: str, modality: str) -> tuple[torch.nn.Module, object]:
         return zoo.load(name)
     try:
         model = load_backbone(name)
-        processor = KINDS[modality].loader.from_pretrained(name)
+        processor = load_processor(name, modality)
     except (OSError, ValueError, ImportError, RuntimeError, SafetensorError) as error:
         raise ValueError(
             f"cannot load {name!r} as a model of {modality}s; it must be a folder of transformers, "

@@ -141,7 +141,9 @@ class LOES(TransformerMixin, BaseEstimator):
         criterion's own: 1, 0.5, 0.1 ("paper") or 0.1, 0.1, 0.1 ("bounded").
     ridge : added to the unnormalised Gram matrix by "paper"; "bounded" chooses its own by
         leave-one-out.
-    task : ``"classification"``, ``"regression"``, or ``"auto"`` to tell from `y`.
+    task : ``"classification"``, ``"regression"``, or ``"auto"`` to tell from `y`: text, truth
+        values and whole numbers are classes, fractional numbers are values. Counts, prices and
+        ages are whole numbers, too: name their task.
     standardize : divide each feature by its standard deviation first. Tames layers in which a few
         features hold all variance (massive activations), but gives up that rotating a layer
         changes nothing.

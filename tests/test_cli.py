@@ -121,6 +121,7 @@ def test_select_writes_what_the_package_gives(folder, loes, tiny, make_tokenizer
     ]
     assert len(re.findall("pick", out)) == 2
     assert f"Selected: {names[0]} ({expected.selected_[0]})" in out
+    assert "Task: classification of " in out
 
 
 @pytest.mark.parametrize(

@@ -147,6 +147,13 @@ def test_any_sequence_of_texts_will_do(bert, make_tokenizer, kind):
     np.testing.assert_array_equal(features[3], extract_layers(bert, TEXTS, **settings)[3])
 
 
+def test_a_folder_without_a_tokenizer_is_refused(models, tmp_path):
+    """Transformers may make an empty one up, which reads every word as unknown."""
+    models["bert"].save_pretrained(tmp_path)
+    with pytest.raises((ValueError, OSError), match="tokenizer"):
+        extract_layers(tmp_path, ["a cat", "a dog"])
+
+
 @pytest.mark.parametrize("family", ["bert", "gpt2"])
 def test_a_saved_model_is_loaded_with_its_tokenizer(models, make_tokenizer, family, tmp_path):
     models[family].save_pretrained(tmp_path)
