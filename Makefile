@@ -23,7 +23,7 @@ book: $(READY) ## set up, run the quick start, build the site
 	@$(MAKE) --no-print-directory site
 
 test: lint site $(ALL_READY) ## all that CI checks: style, site, package, every notebook
-	$(PY) -m pytest -n 2 --dist loadfile
+	$(PY) -m pytest -n 2 --dist loadfile --no-loadscope-reorder  # test_colab, the longest, early
 	$(QUIET) OMP_NUM_THREADS=1 $(PY) -m pytest book --nbval --nbval-current-env \
 		--nbval-sanitize-with tests/nbval_sanitize.cfg -n 2 --dist loadfile
 
