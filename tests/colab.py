@@ -6,6 +6,7 @@ It cannot reach the project's page from here: requests to it are answered from C
 import json
 import os
 import sys
+from importlib import import_module
 from types import ModuleType
 from urllib.request import HTTPSHandler, build_opener, install_opener, urlopen
 
@@ -22,7 +23,9 @@ class Page(HTTPSHandler):
         address = request.full_url
         if not address.startswith(PAGE):
             raise OSError(f"{address} is not on the project's page")
-        return urlopen(f"file://{os.environ['CHECKOUT']}/{address.removeprefix(PAGE)}")
+        answer = urlopen(f"file://{os.environ['CHECKOUT']}/{address.removeprefix(PAGE)}")
+        answer.code, answer.msg = 200, "OK"
+        return answer
 
 
 if __name__ == "__main__":
@@ -31,4 +34,4 @@ if __name__ == "__main__":
     shell = InteractiveShell.instance()
     for source in json.load(sys.stdin):
         shell.run_cell(source).raise_error()
-    print("loes is from", sys.modules["loes"].__file__)
+    print("loes is from", import_module("loes").__file__)
