@@ -157,9 +157,9 @@ def sync(source_path, path, *, check=False, force=False):
             new.outputs, new.execution_count = old.outputs, old.execution_count
     notebook.metadata = nbformat.from_dict(METADATA)  # without the versions of jupytext and Python
     new_text = nbformat.writes(notebook) + "\n"
-    if new_text != text and check:
-        return ["its prose or metadata differ from the source"]
     if new_text != text:
+        if check:
+            return ["its prose or metadata differ from the source"]
         write(path, new_text)
         print(f"{path.name}: written")
     if stale or force:

@@ -1,25 +1,18 @@
 """The built site as readers meet it: links, a browser, a keyboard, a phone, and axe's rules.
 
-Wants ``make site`` and Chromium; says so and skips where one is missing, but fails on CI. Then the
-record of when each notebook ran.
+Wants ``make site`` and Chromium; says so and skips where one is missing, but fails on CI.
 """
 
 import os
 import re
-import shutil
-from datetime import UTC, datetime, timedelta
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
 from urllib.parse import unquote, urldefrag, urljoin, urlsplit
 
-import nbformat
-import numpy
 import pytest
 import yaml
-
-import sync
 
 ROOT = Path(__file__).parents[1]
 HTML = ROOT / "_build/html"
@@ -251,91 +244,3 @@ def test_every_page_has_its_icon_and_what_other_sites_show_of_it(soups):
             assert len(meta["og:description"]) > 20, path
             assert len(meta["og:image:alt"]) > 40
             assert (HTML / meta["og:image"].removeprefix(address)).is_file()
-
-
-SOURCE = """\
-# A chapter
-
-```{code-cell} ipython3
-print(6 * 7)
-```
-"""
-
-
-@pytest.fixture(scope="module")
-def executed(tmp_path_factory):
-    """A folder of one chapter, executed once."""
-    book = tmp_path_factory.mktemp("book")
-    (book / "src").mkdir()
-    (book / "src/01_a.md").write_text(SOURCE)
-    assert sync.main([str(book)]) == 0
-    return book
-
-
-@pytest.fixture
-def book(executed, tmp_path, monkeypatch):
-    """A copy of that folder; a run takes its outputs from it."""
-    stored = nbformat.read(executed / "01_a.ipynb", as_version=4)
-
-    def execute(notebook, folder):
-        for new, old in zip(sync.code_cells(notebook), sync.code_cells(stored), strict=True):
-            new.outputs, new.execution_count = old.outputs, old.execution_count
-
-    monkeypatch.setattr(sync, "execute", execute)
-    return shutil.copytree(executed, tmp_path / "book")
-
-
-def test_a_run_is_recorded(book):
-    (row,) = sync.read_status(book).values()
-    assert list(row) == sync.COLUMNS
-    assert all(row.values())
-    executed = datetime.strptime(row["executed"], "%Y-%m-%d %H:%M").replace(tzinfo=UTC)
-    assert timedelta(0) <= datetime.now(UTC) - executed < timedelta(hours=1)
-    assert re.fullmatch("[0-9a-f]{12}", row["hash"])
-    assert row["numpy"] == numpy.__version__
-    assert sync.main([str(book), "--check"]) == 0
-
-
-def test_an_output_changed_by_hand_is_named_and_the_next_run_mends_it(book, capsys):
-    path = book / "01_a.ipynb"
-    fine = path.read_text()
-    path.write_text(fine.replace("42", "43"))
-    assert sync.main([str(book), "--check"]) == 1
-    assert "01_a.ipynb: its code and outputs are not those of the run" in capsys.readouterr().err
-    assert sync.main([str(book)]) == 0
-    assert path.read_text() == fine
-
-
-def test_a_missing_row_is_named(book, capsys):
-    header, _ = (book / "status.csv").read_text().splitlines()
-    (book / "status.csv").write_text(f"{header}\n")
-    assert sync.main([str(book), "--check"]) == 1
-    assert "01_a.ipynb: status.csv does not say when it was executed" in capsys.readouterr().err
-    assert sync.main([str(book)]) == 0
-    assert list(sync.read_status(book)) == ["01_a"]
-
-
-def test_rows_of_others_stay_and_those_of_vanished_sources_go(book):
-    (book / "src/02_b.md").write_text(SOURCE)
-    assert sync.main([str(book), "--only", "02"]) == 0
-    first, second = sync.read_status(book).values()
-    assert (first["chapter"], second["chapter"]) == ("01_a", "02_b")
-    (book / "src/01_a.md").unlink()
-    assert sync.main([str(book), "--all"]) == 0
-    assert list(sync.read_status(book)) == ["02_b"]
-
-
-def test_prose_and_metadata_are_no_part_of_the_hash(book):
-    before = (book / "status.csv").read_text()
-    (book / "src/01_a.md").write_text(SOURCE.replace("A chapter", "A better title"))
-    assert sync.main([str(book)]) == 0
-    assert sync.main([str(book), "--check"]) == 0
-    assert (book / "status.csv").read_text() == before
-
-
-@pytest.mark.parametrize("folder", ["book", "book/teaching"])
-def test_every_notebook_is_recorded(folder):
-    notebooks = [path.stem for path in sorted((ROOT / folder).glob("*.ipynb"))]
-    assert notebooks
-    assert list(sync.read_status(ROOT / folder)) == notebooks
-    assert sync.main([str(ROOT / folder), "--check"]) == 0
