@@ -51,7 +51,7 @@ student: $(READY) ## copies of chapters and problem sets without solutions
 	$(PY) book/teaching/student.py
 
 slides: $(READY) ## one deck of slides a chapter
-	$(PY) book/teaching/slides.py --out _build/extra/slides
+	$(PY) book/teaching/slides.py
 
 pdf: $(READY) ## the book as a PDF, if LaTeX is installed
 	@for tool in latexmk xelatex; do command -v $$tool > /dev/null || { \

@@ -28,9 +28,9 @@ def check_whole(name: str, value: object, least: int = 1) -> None:
 
 
 def check_callable(name: str, value: object, wanted: str) -> None:
-    """Refuse anything but a function, or None."""
-    if value is not None and not callable(value):
-        raise TypeError(f"{name} must be {wanted}, or None; got {type(value).__name__}.")
+    """Refuse what cannot be called."""
+    if not callable(value):
+        raise TypeError(f"{name} must be {wanted}; got {type(value).__name__}.")
 
 
 def as_indices(name: str, layers: object, count: int | None) -> list[int]:

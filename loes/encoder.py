@@ -89,7 +89,8 @@ class FusedEncoder(nn.Module):
         if not layers:
             raise ValueError("layers is empty; name at least one.")
         check_whole("n_outputs", n_outputs)
-        check_callable("georeg", georeg, "a GeoReg, such as GeoReg(weight=0.1)")
+        if georeg is not None:
+            check_callable("georeg", georeg, "a GeoReg, such as GeoReg(weight=0.1), or None")
         self.settings = {
             "layers": layers,
             "n_outputs": int(n_outputs),

@@ -241,7 +241,8 @@ def evaluate(
             f"n_layers must be a whole number from 1 to {len(features)}, the layers there are; got "
             f"{n_layers!r}."
         )
-    check_callable("georeg", georeg, "a GeoReg, such as GeoReg(weight=0.1)")
+    if georeg is not None:
+        check_callable("georeg", georeg, "a GeoReg, such as GeoReg(weight=0.1), or None")
     if not isinstance(methods, Mapping):
         raise TypeError(
             "methods must map names to methods, such as {'last layer': METHODS['last layer']}; got "

@@ -69,7 +69,8 @@ def extract_layers(
     processor : the model's tokenizer, image processor or feature extractor, or a processor that
         holds it; loaded beside the model when `model` is a folder or id. Or any callable from a
         list of inputs to a tensor or a mapping of tensors, known to a cache by its name only; None
-        stacks tensors for a model that is not of transformers.
+        stacks tensors for a model that is not of transformers. Tensors of floating point take the
+        precision of the model.
     pooling : ``"mean"`` of true tokens, patches or frames; ``"cls"``, the first token; ``"last"``
         true token; ``"mean_without_first"``, for decoders, whose first token is an attention sink
         with huge features. ``"auto"`` is the mean, and that without the first for decoders; the
@@ -258,7 +259,7 @@ def _as_sequence(inputs: Any) -> Sequence:
     # Tables and mappings iterate over their keys, sets in no order: neither is what was meant.
     keyed = isinstance(inputs, (Mapping, Set)) or hasattr(inputs, "keys")
     if isinstance(inputs, (str, bytes)) or keyed or not isinstance(inputs, Iterable):
-        hint = " Pass one of its columns." if keyed else ""
+        hint = " Pass a list of its values, or of one of its columns." if keyed else ""
         raise TypeError(f"{wanted}; got one {type(inputs).__name__}.{hint}")
     if not (hasattr(inputs, "__len__") and hasattr(inputs, "__getitem__")):
         inputs = list(inputs)

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from transformers import PreTrainedModel
 
 from loes.families import Family, inference, offer_modules
 from loes.features import LayerFeatures
@@ -157,8 +156,7 @@ class Forward:
         return self.model(**moved, **flags)
 
     def _move(self, tensor: torch.Tensor) -> torch.Tensor:
-        halved = isinstance(self.model, PreTrainedModel) and tensor.is_floating_point()
-        return tensor.to(self._place, self.dtype if halved else tensor.dtype)
+        return tensor.to(self._place, self.dtype if tensor.is_floating_point() else None)
 
     @property
     def _place(self) -> torch.device:

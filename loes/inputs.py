@@ -295,7 +295,7 @@ def modality_of(inputs: Sequence) -> str:
     # Tables and mappings iterate over their keys, sets in no order: neither is what was meant.
     keyed = isinstance(inputs, Set) or hasattr(inputs, "keys")
     if isinstance(inputs, (str, bytes)) or keyed or not hasattr(inputs, "__len__"):
-        hint = " Pass one of its columns as a list." if keyed else ""
+        hint = " Pass a list of its values, or of one of its columns." if keyed else ""
         raise TypeError(f"inputs must be a sequence; got one {type(inputs).__name__}.{hint}")
     if not len(inputs):
         raise ValueError("inputs is empty; pass at least one item.")

@@ -184,7 +184,9 @@ class LayerStatistics:
         ValueError when there are too few samples or classes, or a constant target; TypeError for
         batches that are no function.
         """
-        check_callable("batches", batches, "a function that returns a fresh iterable of batches")
+        if batches is not None:
+            wanted = "a function that returns a fresh iterable of batches, or None"
+            check_callable("batches", batches, wanted)
         if self.n < 2:
             raise ValueError(f"selection needs at least two samples; got {self.n}.")
         ends = np.cumsum([0, *self.widths]).tolist()

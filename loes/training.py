@@ -188,7 +188,8 @@ def train_probe(
     """
     for name, value in (("epochs", epochs), ("batch_size", batch_size)):
         check_whole(name, value)
-    check_callable("georeg", georeg, "a GeoReg, such as GeoReg(weight=0.1)")
+    if georeg is not None:
+        check_callable("georeg", georeg, "a GeoReg, such as GeoReg(weight=0.1), or None")
     device = torch.device(device)
     X = _features(layers, device)
     n = len(X[0])

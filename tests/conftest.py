@@ -2,6 +2,7 @@
 
 import os
 import shutil
+from pathlib import Path
 
 os.environ["HF_HUB_OFFLINE"] = "1"  # read when transformers is imported
 os.environ["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"
@@ -9,18 +10,23 @@ os.environ["TOKENIZERS_PARALLELISM"] = "false"
 
 import pytest
 import torch
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 from playwright.sync_api import sync_playwright
 from tokenizers import Tokenizer, models, pre_tokenizers
 from tokenizers.processors import TemplateProcessing
 from transformers import PreTrainedTokenizerFast
 
-torch.set_num_threads(
-    1
-)  # tiny matrices; threads that wait for a busy core made this 25 times slower
+# The matrices are tiny, and threads that wait for a busy core made this 25 times slower.
+torch.set_num_threads(1)
 
-# The same examples in every run: a failure is a fault of the code, not of the day.
-settings.register_profile("loes", derandomize=True, deadline=None, max_examples=30)
+# The same examples in every run, however slow: a failure is a fault of the code, not of the day.
+settings.register_profile(
+    "loes",
+    derandomize=True,
+    deadline=None,
+    max_examples=30,
+    suppress_health_check=[HealthCheck.too_slow],
+)
 settings.load_profile("loes")
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
@@ -35,13 +41,26 @@ def device(request):
     return request.param
 
 
+def lacking(reason):
+    """Skip the test, or fail it on CI."""
+    (pytest.fail if os.environ.get("CI") else pytest.skip)(reason)
+
+
+@pytest.fixture(scope="session")
+def site():
+    """Return the folder of the built site."""
+    folder = Path(__file__).parents[1] / "_build/html"
+    if not (folder / "index.html").exists():
+        lacking("the site is not built: make site")
+    return folder
+
+
 @pytest.fixture(scope="module")
 def browser():
-    """Return a headless Chromium; where it is missing the test is skipped, but fails on CI."""
+    """Return a headless Chromium."""
     chromium = shutil.which("chromium") or shutil.which("google-chrome")
     if chromium is None:
-        lacks = pytest.fail if os.environ.get("CI") else pytest.skip
-        lacks("there is no Chromium here: apt-get install chromium")
+        lacking("there is no Chromium here: apt-get install chromium")
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
         yield browser

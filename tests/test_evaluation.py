@@ -357,7 +357,8 @@ def test_what_cannot_be_judged_is_refused(change, message):
     [
         ({"methods": ["last layer"]}, "methods must map names to methods.*; got list"),
         ({"seeds": 3}, r"seeds must be a sequence, such as range\(3\); got 3"),
-        ({"georeg": 0.1}, "georeg must be a GeoReg, .*; got float"),
+        ({"georeg": 0.1}, "georeg must be a GeoReg, .*, or None; got float"),
+        ({"methods": {"mine": None}}, "the method 'mine' must be a function .*k; got NoneType"),
     ],
 )
 def test_arguments_of_another_type_are_refused(change, message):

@@ -296,8 +296,8 @@ def test_modality_of_paths_and_bytes(tmp_path):
     [
         ([], ValueError, "inputs is empty"),
         ("a text", TypeError, "must be a sequence; got one str"),
-        ({"a": 1}, TypeError, "got one dict. Pass one of its columns"),
-        (pd.DataFrame({"a": ["x"]}), TypeError, "got one DataFrame. Pass one of its columns"),
+        ({"a": 1}, TypeError, "got one dict. Pass a list of .* its columns"),
+        (pd.DataFrame({"a": ["x"]}), TypeError, "got one DataFrame. Pass a list of .* its columns"),
         ({"a"}, TypeError, "got one set"),
         (iter(["a"]), TypeError, "must be a sequence; got one list_iterator"),
         ([None], TypeError, "got NoneType"),

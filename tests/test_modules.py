@@ -63,6 +63,14 @@ def test_any_callable_prepares_the_inputs(network):
     np.testing.assert_allclose(features[0], expected[0][[4, 0]], atol=1e-6)
 
 
+def test_inputs_take_the_precision_of_the_module(network):
+    """NumPy's arrays are float64 unless one asks, and most modules are not."""
+    arrays = [pixels.double().numpy() for pixels in MAPS]
+    features = extract_layers(network, arrays, modules=["conv1"], progress=False)
+    expected = extract_layers(network, MAPS, modules=["conv1"], progress=False)
+    np.testing.assert_array_equal(features[0], expected[0])
+
+
 def test_modules_of_transformers_look_at_true_tokens(make_tokenizer):
     torch.manual_seed(0)
     sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}

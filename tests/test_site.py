@@ -1,9 +1,8 @@
 """The built site as readers meet it: links, a browser, a keyboard, a phone, and axe's rules.
 
-Wants ``make site`` and Chromium; says so and skips where one is missing, but fails on CI.
+Wants ``make site`` and Chromium.
 """
 
-import os
 import re
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -23,18 +22,6 @@ PAGES = sorted(
     if path != HTML / "index.html"  # sends on at once
 )
 DESKTOP, PHONE = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
-
-
-def lacking(reason):
-    """Skip the test, or fail it on CI."""
-    (pytest.fail if os.environ.get("CI") else pytest.skip)(reason)
-
-
-@pytest.fixture(scope="module")
-def built():
-    """Skip where there is no site to read."""
-    if not PAGES:
-        lacking("the site is not built: make site")
 
 
 class Handler(SimpleHTTPRequestHandler):
@@ -59,7 +46,7 @@ class Handler(SimpleHTTPRequestHandler):
 
 
 @pytest.fixture(scope="module")
-def address(built):
+def address(site):
     """Return the address of the site, served on this machine alone."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Handler, directory=HTML))
     server.daemon_threads = True
@@ -182,7 +169,7 @@ def test_an_address_that_is_not_there_gives_a_page_with_a_way_back(tab, address)
 
 
 @pytest.fixture(scope="module")
-def soups(built):
+def soups(site):
     """Return every page as a tree, by its path."""
     from bs4 import BeautifulSoup
 

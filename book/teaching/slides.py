@@ -361,9 +361,11 @@ def main(arguments=None):
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--only", default="", help="the chapters whose names begin so, such as 04")
     parser.add_argument("--root", type=Path, default=ROOT, help="a checkout of the book")
-    parser.add_argument("--out", type=Path, help="where to (default: _build/slides of --root)")
+    parser.add_argument(
+        "--out", type=Path, help="where to (default: _build/extra/slides of --root)"
+    )
     options = parser.parse_args(arguments)
-    out = options.out or options.root / "_build/slides"
+    out = options.out or options.root / "_build/extra/slides"
     try:
         build(options.root, out, options.only)
     except OSError as error:
