@@ -1,7 +1,7 @@
 """What comes in: layers as tensors, targets as columns, or a message that says what is wrong."""
 
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from itertools import accumulate
 from math import inf
 from numbers import Integral
@@ -27,10 +27,22 @@ def check_whole(name: str, value: object, least: int = 1) -> None:
         raise ValueError(f"{name} must be a whole number >= {least}; got {value!r}.")
 
 
-def check_callable(name: str, value: object, wanted: str) -> None:
-    """Refuse what cannot be called."""
-    if not callable(value):
-        raise TypeError(f"{name} must be {wanted}; got {type(value).__name__}.")
+def check_callable(name: str, value: object, wanted: str, *, required: bool = False) -> None:
+    """Refuse what cannot be called, but None where nothing is required."""
+    if not callable(value) and (required or value is not None):
+        choice = "" if required else ", or None"
+        raise TypeError(f"{name} must be {wanted}{choice}; got {type(value).__name__}.")
+
+
+def check_sequence(inputs: object, wanted: str, ability: str) -> None:
+    """Refuse a single string, what lacks an ability, and tables, mappings and sets.
+
+    Tables and mappings iterate over their keys, sets in no order: neither is what was meant.
+    """
+    keyed = isinstance(inputs, Set) or hasattr(inputs, "keys")
+    if isinstance(inputs, (str, bytes)) or keyed or not hasattr(inputs, ability):
+        hint = " Pass a list of its values, or of one of its columns." if keyed else ""
+        raise TypeError(f"inputs must be {wanted}; got one {type(inputs).__name__}.{hint}")
 
 
 def as_indices(name: str, layers: object, count: int | None) -> list[int]:

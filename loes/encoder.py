@@ -89,8 +89,7 @@ class FusedEncoder(nn.Module):
         if not layers:
             raise ValueError("layers is empty; name at least one.")
         check_whole("n_outputs", n_outputs)
-        if georeg is not None:
-            check_callable("georeg", georeg, "a GeoReg, such as GeoReg(weight=0.1), or None")
+        check_callable("georeg", georeg, "a GeoReg, such as GeoReg(weight=0.1)")
         self.settings = {
             "layers": layers,
             "n_outputs": int(n_outputs),

@@ -241,15 +241,15 @@ def evaluate(
             f"n_layers must be a whole number from 1 to {len(features)}, the layers there are; got "
             f"{n_layers!r}."
         )
-    if georeg is not None:
-        check_callable("georeg", georeg, "a GeoReg, such as GeoReg(weight=0.1), or None")
+    check_callable("georeg", georeg, "a GeoReg, such as GeoReg(weight=0.1)")
     if not isinstance(methods, Mapping):
         raise TypeError(
             "methods must map names to methods, such as {'last layer': METHODS['last layer']}; got "
             f"{type(methods).__name__}."
         )
     for name, method in methods.items():
-        check_callable(f"the method {name!r}", method, "a function of a Calibration and k")
+        wanted = "a function of a Calibration and k"
+        check_callable(f"the method {name!r}", method, wanted, required=True)
     if not isinstance(seeds, Iterable):
         raise TypeError(f"seeds must be a sequence, such as range({seeds}); got {seeds!r}.")
     seeds = [int(seed) for seed in seeds]

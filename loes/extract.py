@@ -1,6 +1,6 @@
 """From a model and its inputs to one pooled feature matrix a layer."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from difflib import get_close_matches
 from numbers import Real
 from os import PathLike
@@ -12,7 +12,7 @@ import torch
 from tqdm import tqdm
 from transformers import AutoModel, PreTrainedModel
 
-from loes.checks import check_whole
+from loes.checks import check_sequence, check_whole
 from loes.families import (
     FINAL_NORMS,
     POOLINGS,
@@ -255,12 +255,8 @@ def _stream(
 
 def _as_sequence(inputs: Any) -> Sequence:
     """Return inputs that can be counted and taken one by one, or say what they should be."""
-    wanted = "inputs must be a sequence of texts, images or clips, such as ['one text', 'another']"
-    # Tables and mappings iterate over their keys, sets in no order: neither is what was meant.
-    keyed = isinstance(inputs, (Mapping, Set)) or hasattr(inputs, "keys")
-    if isinstance(inputs, (str, bytes)) or keyed or not isinstance(inputs, Iterable):
-        hint = " Pass a list of its values, or of one of its columns." if keyed else ""
-        raise TypeError(f"{wanted}; got one {type(inputs).__name__}.{hint}")
+    wanted = "a sequence of texts, images or clips, such as ['one text', 'another']"
+    check_sequence(inputs, wanted, "__iter__")
     if not (hasattr(inputs, "__len__") and hasattr(inputs, "__getitem__")):
         inputs = list(inputs)
     if not len(inputs):

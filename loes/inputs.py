@@ -1,7 +1,7 @@
 """From files, tables and data sets to inputs a model reads: texts, images, clips, and labels."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from io import BytesIO
 from numbers import Real
@@ -14,7 +14,7 @@ import pandas as pd
 import torch
 from PIL import Image, ImageOps
 
-from loes.checks import as_numpy
+from loes.checks import as_numpy, check_sequence
 
 IMAGE_SUFFIXES = frozenset(
     (".avif", ".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
@@ -292,11 +292,7 @@ def modality_of(inputs: Sequence) -> str:
     ------
     TypeError for items that are none of these; ValueError for no items or a mixture.
     """
-    # Tables and mappings iterate over their keys, sets in no order: neither is what was meant.
-    keyed = isinstance(inputs, Set) or hasattr(inputs, "keys")
-    if isinstance(inputs, (str, bytes)) or keyed or not hasattr(inputs, "__len__"):
-        hint = " Pass a list of its values, or of one of its columns." if keyed else ""
-        raise TypeError(f"inputs must be a sequence; got one {type(inputs).__name__}.{hint}")
+    check_sequence(inputs, "a sequence", "__len__")
     if not len(inputs):
         raise ValueError("inputs is empty; pass at least one item.")
     first = inputs[0]

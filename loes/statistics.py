@@ -184,9 +184,7 @@ class LayerStatistics:
         ValueError when there are too few samples or classes, or a constant target; TypeError for
         batches that are no function.
         """
-        if batches is not None:
-            wanted = "a function that returns a fresh iterable of batches, or None"
-            check_callable("batches", batches, wanted)
+        check_callable("batches", batches, "a function that returns a fresh iterable of batches")
         if self.n < 2:
             raise ValueError(f"selection needs at least two samples; got {self.n}.")
         ends = np.cumsum([0, *self.widths]).tolist()

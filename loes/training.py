@@ -188,8 +188,7 @@ def train_probe(
     """
     for name, value in (("epochs", epochs), ("batch_size", batch_size)):
         check_whole(name, value)
-    if georeg is not None:
-        check_callable("georeg", georeg, "a GeoReg, such as GeoReg(weight=0.1), or None")
+    check_callable("georeg", georeg, "a GeoReg, such as GeoReg(weight=0.1)")
     device = torch.device(device)
     X = _features(layers, device)
     n = len(X[0])
