@@ -75,10 +75,15 @@
     };
   }
 
-  function toHash() {
-    const { example, criterion, k, noise, weights } = state;
-    const content = new URLSearchParams({ example, criterion, ...weights, k, noise: noise ? 1 : 0 });
-    history.replaceState(null, "", `#${content}`);
+  let writing;
+
+  function toHash() { // once the reader pauses: Safari throws at a page that writes a hundred times in ten seconds
+    clearTimeout(writing);
+    writing = setTimeout(() => {
+      const { example, criterion, k, noise, weights } = state;
+      const content = new URLSearchParams({ example, criterion, ...weights, k, noise: noise ? 1 : 0 });
+      history.replaceState(null, "", `#${content}`);
+    }, 200);
   }
 
   function weightOf(text) {
