@@ -148,10 +148,16 @@ class FusedEncoder(nn.Module):
 
         Raises
         ------
+        TypeError for labels that are no tensor.
         ValueError for labels that do not fit the outputs; for a sample whose mask has no true
         token; and for padded sound without a `token_mask`: which frames are true, a mask of samples
         does not say.
         """
+        if not isinstance(labels, Tensor | None):
+            raise TypeError(
+                f"labels must be a tensor of class indices or values; got {type(labels).__name__}. "
+                "Of class names take the codes: np.unique(names, return_inverse=True)."
+            )
         mask = inputs.get("attention_mask")
         if token_mask is None and self._family.frames is not None and mask is not None:
             if not mask.all():

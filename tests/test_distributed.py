@@ -47,7 +47,7 @@ def run_processes(work, size=2):
     for worker in workers:
         worker.start()
     for worker in workers:
-        worker.join(timeout=60)
+        worker.join(timeout=300)
     return [worker.exitcode for worker in workers]
 
 

@@ -187,6 +187,12 @@ def test_labels_have_to_fit_the_outputs(n_outputs, labels, message, batch):
         encoder(**batch, labels=labels)
 
 
+def test_labels_that_are_no_tensor_are_refused_in_words(batch):
+    encoder = FusedEncoder(make("bert"), [1], 2)
+    with pytest.raises(TypeError, match=r"labels must be a tensor .* got list"):
+        encoder(**batch, labels=["cat", "dog", "cat", "dog"])
+
+
 def test_one_value_a_sample_needs_no_second_axis(batch):
     encoder = FusedEncoder(make("bert"), [1], 1).eval()
     labels = torch.rand(4)
