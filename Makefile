@@ -1,7 +1,7 @@
 # Everything runs in .venv, which is made on first use and made again when INPUTS change.
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help book test chapters chapter lint site links student slides pdf release constraints clean
+.PHONY: help book test chapters chapter lint site links student slides pdf latex release constraints clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -56,20 +56,23 @@ student: $(READY) ## copies of chapters and problem sets without solutions
 slides: $(READY) ## one deck of slides a chapter
 	$(PY) book/teaching/slides.py
 
-pdf: $(READY) ## the book as a PDF, if LaTeX is installed
-	@for tool in latexmk xelatex; do command -v $$tool > /dev/null || { \
-		echo "A PDF needs $$tool, which is not installed. Install LaTeX (on Debian the packages latexmk, texlive-xetex,"; \
-		echo "texlive-latex-extra, texlive-fonts-extra), or read the site: make site."; exit 1; }; done
+pdf: latex $(READY) ## the book as a PDF, if LaTeX is installed
 	mkdir -p _build/extra
 	$(VENV)/bin/jupyter-book build . --builder pdflatex
 	@echo "The PDF is _build/latex/loes.pdf; signs that its fonts lack (Devanagari, Japanese) are left out."
 
-release: site ## wheel and site of a version: make release TAG=v1.2.3
+latex: # before anything is set up
+	@for tool in latexmk xelatex; do command -v $$tool > /dev/null || { \
+		echo "A PDF needs $$tool, which is not installed. Install LaTeX (on Debian the packages latexmk, texlive-xetex,"; \
+		echo "texlive-latex-extra, texlive-fonts-extra), or read the site: make site."; exit 1; }; done
+
+release: site ## wheel, site and notes of a version: make release TAG=v1.2.3
 	grep -q '^version = "$(TAG:v%=%)"' pyproject.toml
 	grep -q '^## \[$(TAG:v%=%)\] - 20' CHANGELOG.md
 	rm -rf build _build/release  # or the wheel would hold modules that are gone
 	$(PY) -m pip wheel -q --no-deps -w _build/release .
 	tar -C _build -czf _build/release/loes-book-$(TAG:v%=%).tar.gz html
+	awk '/^## / {on = index($$0, "## [$(TAG:v%=%)]") == 1; next} on' CHANGELOG.md > _build/notes.md
 
 constraints: ## pin the newest versions that requirements.txt admits, but the torch pinned now
 	$(PYTHON) -m venv --clear $(VENV)

@@ -193,7 +193,7 @@ def test_duplicates_across_splits_are_left_out(tmp_path):
         ({"inputs": "words"}, r"no column 'words'; its columns are \['text', 'label'\]"),
         ({"labels": "topic"}, "no column 'topic'"),
         ({"groups": "speaker"}, "no column 'speaker'"),
-        ({"test": "dev"}, "dev"),
+        ({"test": "dev"}, r'Unknown split "dev".* name other splits by train= and test='),
         ({"modality": "video"}, r"modality must be one of .*'video'"),
         ({"per_class": 2}, "per_class must be a whole number >= 4"),
         ({"per_class": 17}, "4 <= per_class <= 16; got 17"),
@@ -203,6 +203,19 @@ def test_wrong_options_are_named(options, message, tmp_path):
     folder = write_set(tmp_path / "data")
     with pytest.raises(ValueError, match=message):
         tasks.load("hub", **{"dataset": folder} | options)
+
+
+def test_what_is_no_folder_of_tables_is_refused_with_the_way_out(tmp_path):
+    table = tmp_path / "posts.csv"
+    table.write_text("text,label\nthe cat,cat\n")
+    with pytest.raises(ValueError, match=r"posts.csv is a file; name a folder"):
+        tasks.load("hub", dataset=str(table))
+    other = tmp_path / "model"
+    other.mkdir()
+    for number, content in enumerate(['{"a": 1}', '{"b": {"c": 2}}']):
+        (other / f"{number}.json").write_text(content)
+    with pytest.raises(ValueError, match=r"model cannot be read: .*split of the same columns"):
+        tasks.load("hub", dataset=str(other))
 
 
 def test_a_set_that_cannot_be_reached_points_to_the_offline_profile(tmp_path, monkeypatch):

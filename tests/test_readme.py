@@ -1,12 +1,14 @@
-"""The README's Python runs as it is printed."""
+"""What the README prints runs, and says what is in the way where it cannot."""
 
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
+import pandas as pd
 import torch
 from transformers import AutoModel, BertConfig
 
@@ -64,3 +66,47 @@ def test_second_python_block_goes_on_from_the_first(capsys):
     assert "LOES bounded" in capsys.readouterr().out
     highest = max(1, *names["selection"].selected_)
     assert names["encoder"].backbone.config.num_hidden_layers == highest
+
+
+def test_third_python_block_judges_a_table_of_ones_own(
+    tmp_path, monkeypatch, capsys, make_tokenizer
+):
+    rng = np.random.default_rng(0)
+    words = np.array(["cat", "dog", "mat"])
+    topics = words[np.arange(120) % 3]
+    others = ["the", "sat", "on", "a", "ran", "far", "away"]
+    texts = [" ".join([topic, *rng.choice(others, 9)]) for topic in topics]  # no two the same
+    authors = rng.integers(0, 20, 120)
+    posts = pd.DataFrame({"text": texts, "topic": topics, "author": authors})
+    posts.to_csv(tmp_path / "posts.csv", index=False)
+    config = BertConfig(
+        vocab_size=16,
+        hidden_size=8,
+        num_hidden_layers=3,
+        num_attention_heads=2,
+        intermediate_size=16,
+    )
+    torch.manual_seed(0)
+    AutoModel.from_config(config).save_pretrained(tmp_path / "my-model")
+    make_tokenizer().save_pretrained(tmp_path / "my-model")
+    monkeypatch.chdir(tmp_path)
+    exec(BLOCKS[2], names := {})
+    split = [set(posts["author"][names[part]]) for part in ("development", "test")]
+    assert not split[0] & split[1]
+    assert {*names["found"].summary().index} > {*METHODS} - set(names["found"].skipped)
+    assert "difference" in capsys.readouterr().out  # no column is hidden
+
+
+def test_without_latex_make_says_so_before_it_sets_anything_up(tmp_path):
+    for tool in ("make", "sh"):
+        (tmp_path / tool).symlink_to(shutil.which(tool))
+    run = subprocess.run(
+        ["make", "pdf", f"VENV={tmp_path / 'venv'}"],
+        cwd=README.parent,
+        env={"PATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+    )
+    assert run.returncode
+    assert "A PDF needs latexmk" in run.stdout
+    assert not (tmp_path / "venv").exists()

@@ -14,7 +14,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import nbformat
-import yaml
 from nbformat.v4 import new_markdown_cell
 from tqdm import tqdm
 
@@ -22,8 +21,8 @@ from slides import DIRECTIVE, Plain, called
 
 ROOT = Path(__file__).parents[2]
 FIRST_LINE = (
-    "*This copy for students was made from [{path}]({url}). The solution cells of which the text "
-    "speaks are left out.*"
+    "*This copy for students was made from `{path}`. The solution cells of which the text speaks "
+    "are left out.*"
 )
 
 
@@ -98,15 +97,13 @@ def write_copies(root, out):
             f"{out} holds {strange[0]}, which is no student copy, and would be emptied: "
             "name another folder with --out."
         )
-    url = yaml.safe_load((root / "_config.yml").read_text(encoding="utf-8"))["repository"]["url"]
     plain = Plain(root)
     out.parent.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(dir=out.parent) as part:
         folder = Path(part) / out.name  # put in place when it is whole
         folder.mkdir()
         for path in tqdm(paths, desc="student copies"):
-            name = path.relative_to(root).as_posix()
-            line = FIRST_LINE.format(path=name, url=f"{url}/blob/main/{name}")
+            line = FIRST_LINE.format(path=path.relative_to(root).as_posix())
             copy = without_solutions(nbformat.read(path, as_version=4), line, plain)
             nbformat.write(copy, folder / path.name)
         shutil.rmtree(out, ignore_errors=True)

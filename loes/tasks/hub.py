@@ -2,6 +2,7 @@
 
 import io
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -84,12 +85,24 @@ def hub(
 def _read(dataset: str, config: str | None, split: str):
     """Load one split, or say what is in the way."""
     datasets = need("datasets")
+    if Path(dataset).is_file():
+        raise ValueError(
+            f"{dataset} is a file; name a folder that holds train.csv and test.csv (or .jsonl, "
+            ".parquet), or read one table by `loes select --data`."
+        )
     try:
         return datasets.load_dataset(dataset, config, split=split)
     except (ConnectionError, FileNotFoundError) as error:
         raise FileNotFoundError(
             f"{dataset} is neither a folder here, nor in the cache, nor can it be reached; connect "
             "to a network, or use LOES_PROFILE=offline, whose data come in packages."
+        ) from error
+    except (ValueError, datasets.exceptions.DatasetsError) as error:
+        reason = str(error.__cause__ or error).partition("\n")[0]
+        raise ValueError(
+            f"{dataset} cannot be read: {reason} Wanted are a train and a test split of the same "
+            "columns, in a folder train.csv and test.csv (or .jsonl, .parquet); name other splits "
+            "by train= and test=."
         ) from error
 
 
