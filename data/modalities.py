@@ -1,6 +1,7 @@
 """Ask where a vision and a text model agree, and what both give: writes results/modalities.json.
 
-Both look at the same emoji, one at pictures and the other at names. An hour or two on one core:
+Both look at the same emoji, one at pictures and the other at names. With LOES_PROFILE=full they are
+the two towers of CLIP, and the result is modalities-full.json. An hour or two on one core:
 
     python data/modalities.py               # what is not there yet
     python data/modalities.py alignment.ur  # a part, again
@@ -24,13 +25,17 @@ from loes.evaluation import divide
 from loes.packages import cache_folder
 from loes.store import write_whole
 
-RESULT = Path(__file__).parent / "results" / "modalities.json"
-PICTURES, NAMES = examples.CHAPTERS["modalities"]
+RESULTS = Path(__file__).parent / "results"
 PER_CLASS = 150  # 1,507 of the 1,572 emoji
 LANGUAGES = ("en", "de", "hi", "ja", "sw", "ur", "chr")
 K = 3
 NEIGHBOURS = 10
 PAIRINGS = 100
+
+
+def result() -> Path:
+    """Return where the parts are written in the current profile."""
+    return RESULTS / f"modalities{'' if examples.profile() == 'offline' else '-full'}.json"
 
 
 # Where they agree.
@@ -183,8 +188,9 @@ def load(
 ) -> tuple[examples.Loaded, examples.Loaded]:
     """Load pictures and names of the same emoji, row by row, with random weights where False."""
     options = {} if language == "en" else {"language": language}
-    seen = examples.load(PICTURES, per_class=PER_CLASS, pretrained=pictures)
-    read = examples.load(NAMES, per_class=PER_CLASS, pretrained=names, **options)
+    of_pictures, of_names = examples.names("modalities")
+    seen = examples.load(of_pictures, per_class=PER_CLASS, pretrained=pictures)
+    read = examples.load(of_names, per_class=PER_CLASS, pretrained=names, **options)
     rows = shared(seen.task.groups, read.task.groups)
     return restricted(seen, rows[0]), restricted(read, rows[1])
 
@@ -451,13 +457,14 @@ def main() -> None:
     parts = parser.parse_args().parts
     if unknown := set(parts) - set(jobs()):
         parser.error(f"there is no part {unknown}; choose of {[*jobs()]}.")
-    content = json.loads(RESULT.read_text(encoding="utf-8")) if RESULT.exists() else {}
+    path = result()
+    content = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     for part in parts or [part for part in jobs() if part not in content]:
         print(part, flush=True)
         content[part] = jobs()[part]()
         ordered = {part: content[part] for part in jobs() if part in content}
         lines = [f"{json.dumps(part)}: {json.dumps(each)}" for part, each in ordered.items()]
-        write_whole(RESULT, ("{\n" + ",\n".join(lines) + "\n}\n").encode())
+        write_whole(path, ("{\n" + ",\n".join(lines) + "\n}\n").encode())
 
 
 if __name__ == "__main__":

@@ -32,6 +32,8 @@ def _bar(progress: bool, **options) -> tqdm:
 class Stability:
     """What `stability` found.
 
+    Chapter 8 reads one.
+
     Attributes
     ----------
     selected : list of int, the picks on all samples, in the order of picking.
@@ -395,6 +397,8 @@ def redundancies(
     layers: Layers, criterion: str = "bounded", *, standardize: bool = False
 ) -> pd.DataFrame:
     """Return the redundancy of every pair of layers, as a criterion defines it.
+
+    Chapter 6 shows it at work.
 
     Parameters
     ----------

@@ -28,6 +28,8 @@ MAX_SUBSETS = 1000
 class Calibration(NamedTuple):
     """All that a method may look at: never a test sample.
 
+    Chapter 12 makes one by hand.
+
     Attributes
     ----------
     layers, validation_layers : all layers of the calibration and of the validation samples.
@@ -49,6 +51,8 @@ class Calibration(NamedTuple):
 class Choice(NamedTuple):
     """Some layers, in order, and how to fuse them.
 
+    Chapter 11 compares them.
+
     Attributes
     ----------
     layers : their indices.
@@ -60,54 +64,81 @@ class Choice(NamedTuple):
 
 
 class Unavailable(Exception):
-    """A method cannot be had here: too many subsets, no tokens, a library that is missing."""
+    """A method cannot be had here: too many subsets, no tokens, a library that is missing.
+
+    Chapter 15 prints what could not be had.
+    """
 
 
 Method = Callable[[Calibration, int], Choice]
 
 
 def last(calibration: Calibration, k: int) -> Choice:
-    """Take the last layer alone: the habit."""
+    """Take the last layer alone: the habit.
+
+    Chapter 11 compares it.
+    """
     return Choice([len(calibration.layers) - 1])
 
 
 def last_k(calibration: Calibration, k: int) -> Choice:
-    """Concatenate the last k layers."""
+    """Concatenate the last k layers.
+
+    Chapter 11 compares it.
+    """
     n_layers = len(calibration.layers)
     return Choice(list(range(n_layers - k, n_layers)))
 
 
 def last_k_mean(calibration: Calibration, k: int) -> Choice:
-    """Average the last k layers."""
+    """Average the last k layers.
+
+    Chapter 11 compares it.
+    """
     _want_equal_widths(calibration)
     return Choice(last_k(calibration, k).layers, "mean")
 
 
 def mixing(calibration: Calibration, k: int) -> Choice:
-    """Average all layers with learnt softmax weights (Peters et al., 2018)."""
+    """Average all layers with learnt softmax weights (Peters et al., 2018).
+
+    Chapter 11 compares it.
+    """
     _want_equal_widths(calibration)
     return Choice(list(range(len(calibration.layers))), "mixing")
 
 
 def all_layers(calibration: Calibration, k: int) -> Choice:
-    """Concatenate all layers."""
+    """Concatenate all layers.
+
+    Chapter 11 compares it.
+    """
     return Choice(list(range(len(calibration.layers))))
 
 
 def random_k(calibration: Calibration, k: int) -> Choice:
-    """Draw k layers at random: the control of every selection."""
+    """Draw k layers at random: the control of every selection.
+
+    Chapter 11 compares it.
+    """
     rng = np.random.default_rng(calibration.seed)
     return Choice(rng.choice(len(calibration.layers), k, replace=False).tolist())
 
 
 def best_single(calibration: Calibration, k: int) -> Choice:
-    """Take the layer whose ridge probe does best on validation."""
+    """Take the layer whose ridge probe does best on validation.
+
+    Chapter 11 compares it.
+    """
     scores = [validation_score(calibration, [l]) for l in range(len(calibration.layers))]
     return Choice([int(np.argmax(scores))])
 
 
 def greedy_validation(calibration: Calibration, k: int) -> Choice:
-    """Add the layer that helps a joint ridge probe most, k times."""
+    """Add the layer that helps a joint ridge probe most, k times.
+
+    Chapter 11 compares it.
+    """
     picked: list[int] = []
     for _ in range(k):
         rest = [l for l in range(len(calibration.layers)) if l not in picked]
@@ -116,7 +147,10 @@ def greedy_validation(calibration: Calibration, k: int) -> Choice:
 
 
 def exhaustive_validation(calibration: Calibration, k: int) -> Choice:
-    """Take the subset of k layers whose joint ridge probe does best on validation."""
+    """Take the subset of k layers whose joint ridge probe does best on validation.
+
+    Chapter 11 compares it.
+    """
     n_layers = len(calibration.layers)
     if comb(n_layers, k) > MAX_SUBSETS:
         raise Unavailable(f"{comb(n_layers, k)} subsets, more than {MAX_SUBSETS}")
@@ -129,6 +163,8 @@ def loes(criterion: str, *, reduce: bool = False, **parameters) -> Method:
 
     Where k layers have more features than there are samples, LOES stops after fewer; `reduce` lets
     it see the `principal_components` of each layer only.
+
+    Chapter 11 compares it.
     """
 
     def choose(calibration: Calibration, k: int) -> Choice:
@@ -142,7 +178,10 @@ def loes(criterion: str, *, reduce: bool = False, **parameters) -> Method:
 
 
 def principal_components(layers: Sequence[np.ndarray], k: int) -> list[np.ndarray]:
-    """Reduce each layer to so many principal components that k layers fill half of the samples."""
+    """Reduce each layer to so many principal components that k layers fill half of the samples.
+
+    Chapter 8 says why.
+    """
     n = len(layers[0])
     widths = [min(X.shape[1], max(1, n // (2 * k))) for X in layers]
     return [
@@ -151,12 +190,17 @@ def principal_components(layers: Sequence[np.ndarray], k: int) -> list[np.ndarra
 
 
 def entropy(calibration: Calibration, k: int) -> Choice:
-    """Take the k layers of largest spectral entropy (Skean et al., 2025), whatever the target."""
+    """Take the k layers of largest spectral entropy (Skean et al., 2025), whatever the target.
+
+    Chapter 4 derives the entropy, Chapter 11 compares the ranking.
+    """
     return _largest([spectral_entropy(X) for X in calibration.layers], k)
 
 
 def token_curvature(model, inputs, **options) -> np.ndarray:
     """Return the mean angle, in radians, by which the path of the tokens turns in each layer, (L,).
+
+    Chapter 11 lists what `curvature` makes of it.
 
     Parameters
     ----------
@@ -173,14 +217,20 @@ def token_curvature(model, inputs, **options) -> np.ndarray:
 
 
 def curvature(calibration: Calibration, k: int) -> Choice:
-    """Take the k layers whose token sequences turn least (Hosseini and Fedorenko, 2023)."""
+    """Take the k layers whose token sequences turn least (Hosseini and Fedorenko, 2023).
+
+    Chapter 11 lists it.
+    """
     if calibration.curvature is None:
         raise Unavailable("curvature needs token sequences")
     return _largest(-np.asarray(calibration.curvature), k)
 
 
 def intrinsic_dimension(calibration: Calibration, k: int) -> Choice:
-    """Take the k layers of largest intrinsic dimension by TwoNN (Facco et al., 2017)."""
+    """Take the k layers of largest intrinsic dimension by TwoNN (Facco et al., 2017).
+
+    Chapter 11 compares it.
+    """
     try:
         from skdim.id import TwoNN
     except ImportError:
@@ -192,6 +242,8 @@ def group_lasso(calibration: Calibration, k: int) -> Choice:
     """Take the k layers whose features a group lasso weighs most (Evci et al., 2022, Head2Toe).
 
     A group is one feature with its weights for all outputs; a layer counts by the mean norm.
+
+    Chapter 11 compares it.
     """
     Z = np.hstack([StandardScaler().fit_transform(X) for X in calibration.layers])
     y = calibration.y
@@ -240,7 +292,10 @@ def _largest(scores: Sequence[float], k: int) -> Choice:
 
 
 def validation_score(calibration: Calibration, layers: Sequence[int]) -> float:
-    """Accuracy, or R^2, on validation of one ridge probe of some layers side by side."""
+    """Accuracy, or R^2, on validation of one ridge probe of some layers side by side.
+
+    Chapter 12 asks how far to believe the best of many.
+    """
     probe = RidgeClassifier if calibration.task == "classification" else Ridge
     X, Z = (
         np.hstack([features[l] for l in layers])

@@ -49,6 +49,8 @@ def _plain(value: object) -> object:
 def equal_error_rate(y: ArrayLike, scores: ArrayLike) -> float:
     """Error rate at the threshold where misses and false alarms are equally frequent.
 
+    Chapter 14 derives it.
+
     Parameters
     ----------
     y : (n,) 0 or 1.
@@ -419,7 +421,10 @@ def _scores(y: np.ndarray, predicted: np.ndarray, outputs: np.ndarray | None, ta
 def divide(
     development: np.ndarray, y: np.ndarray, groups: np.ndarray, task: str, share: float, seed: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Divide samples by group into calibration and validation, with all classes in calibration."""
+    """Divide samples by group into calibration and validation, with all classes in calibration.
+
+    Chapter 12 divides by template so.
+    """
     folds = StratifiedGroupKFold if task == "classification" else GroupKFold
     n_folds = max(2, round(1 / share))
     splitter = folds(n_folds, shuffle=True, random_state=seed)

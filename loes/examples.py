@@ -30,6 +30,8 @@ RESULTS_URL = "https://raw.githubusercontent.com/loes-book/loes/main/data/result
 class Example:
     """A model, a task, and how the one reads the other.
 
+    Chapter 11 lists some.
+
     Attributes
     ----------
     model : a name of `zoo.MODELS`, or of the hub.
@@ -86,6 +88,8 @@ def _pairs(models: dict[str, str], data: dict[str, dict], per_class: int, **extr
 
 # What the paper works on: models and data of the hub, for those who have a network and a GPU.
 CLIP = "openai/clip-vit-base-patch32"
+BERTS = {"bert": "google-bert/bert-large-uncased", "modernbert": "answerdotai/ModernBERT-base"}
+MASSIVE = {"dataset": "mteb/amazon_massive_scenario", "labels": "label_text"}
 HUB = {
     "vision": _pairs(
         {
@@ -103,18 +107,17 @@ HUB = {
         40,
     ),
     "language": _pairs(
-        {"bert": "google-bert/bert-large-uncased", "modernbert": "answerdotai/ModernBERT-large"},
+        BERTS,
         {
             "mtop": {"dataset": "mteb/mtop_domain", "config": "en", "labels": "label_text"},
             "banking77": {"dataset": "mteb/banking77", "labels": "label_text"},
             "emotion": {"dataset": "mteb/emotion", "labels": "label_text"},
-            "massive": {
-                "dataset": "mteb/amazon_massive_scenario",
-                "config": "en",
-                "labels": "label_text",
-            },
+            "massive": MASSIVE | {"config": "en"},
         },
         100,
+    ),
+    "languages": _pairs(  # those two read English only
+        BERTS | {"e5": "intfloat/multilingual-e5-small"}, {"urdu": MASSIVE | {"config": "ur"}}, 100
     ),
     "speech": _pairs(
         {
@@ -142,6 +145,7 @@ HUB = {
         "pictures-clip": Example(CLIP, "emoji", 60),
         "texts-clip": Example(CLIP, "emoji", 60, {"modality": "text"}),
     },
+    "lens": {"names-xlmr": Example("FacebookAI/xlm-roberta-base", "names", 20, {"language": "ur"})},
 }
 for _chapter, _modality in (("vision", "image"), ("speech", "audio")):
     for _example in HUB[_chapter].values():
@@ -152,7 +156,9 @@ CHAPTERS = {
     "vision": ("animals", "animals-cnn", "drawings", "drawings-cnn"),
     "language": ("intents", "intents-minilm", "intents-e5", "topics", "topics-e5"),
     "speech": ("spoken-language", "words", "synthetic-speech"),
+    "languages": ("names",),
     "modalities": ("emoji-pictures", "emoji-names"),
+    "lens": ("names",),
 }
 PROFILES = ("offline", "full")
 
@@ -162,6 +168,8 @@ def profile() -> str:
 
     ``"offline"``: models and data that come in packages. ``"full"``: the paper's own, from the hub,
     for a machine with a network and a GPU.
+
+    Chapter 11 says what differs.
 
     Raises
     ------
@@ -176,10 +184,12 @@ def profile() -> str:
 def names(chapter: str) -> tuple[str, ...]:
     """Return the names of a chapter's examples in the current profile.
 
+    Chapter 11 goes through them.
+
     Parameters
     ----------
-    chapter : ``"foundations"`` (all of Part I), ``"vision"``, ``"language"``, ``"speech"`` or
-        ``"modalities"``.
+    chapter : ``"foundations"`` (all of Part I), ``"vision"``, ``"language"``, ``"speech"``,
+        ``"languages"``, ``"modalities"`` or ``"lens"``.
 
     Raises
     ------
@@ -192,7 +202,10 @@ def names(chapter: str) -> tuple[str, ...]:
 
 
 def find(name: str) -> Example:
-    """Return the example of that name, or a ValueError that lists the names there are."""
+    """Return the example of that name, or a ValueError that lists the names there are.
+
+    Chapter 11 shows it at work.
+    """
     known = EXAMPLES | {key: entry for entries in HUB.values() for key, entry in entries.items()}
     if name not in known:
         raise ValueError(f"unknown example {name!r}; choose one of {sorted(known)}.")
@@ -204,6 +217,8 @@ class Loaded(NamedTuple):
 
     `extraction` holds model, inputs and settings as `extract_layers` takes them; `seconds` is what
     it took when the layers were extracted, which a filled cache does not repeat.
+
+    Chapter 2 reads the first.
     """
 
     task: tasks.Task
@@ -226,6 +241,8 @@ def load(
     The layers are extracted on first use, which takes a minute or a few on two cores, and kept in
     the user's cache folder.
 
+    Chapter 2 loads the first.
+
     Parameters
     ----------
     name : a key of `EXAMPLES`, such as ``"topics"``, or one of `names` in the full profile.
@@ -245,7 +262,8 @@ def load(
     model, processor = load_model(example.model, task.modality)
     if not pretrained:
         model = zoo.reinitialized(model, seed)
-    entry = zoo.MODELS.get(example.model)
+    twins = {entry.hub: entry for entry in zoo.MODELS.values()}  # wanting the same prefix
+    entry = (twins | zoo.MODELS).get(example.model)
     prefix = entry.prefix if entry else ""
     inputs = [prefix + text for text in task.inputs] if prefix else task.inputs
     extraction = example.extraction | {
@@ -276,6 +294,8 @@ def result(stem: str) -> dict:
     """Return one of the project's results: a JSON file of data/results, parsed.
 
     Read from the checkout that this package is imported from, or else from the project's page.
+
+    Chapter 11 reads some.
 
     Parameters
     ----------

@@ -116,6 +116,8 @@ def truncate(model: PreTrainedModel, n_blocks: int) -> PreTrainedModel:
     a final norm (see `loes.export`). Heads are left out. A pooler is kept, but what it was trained
     on is gone. Of an encoder-decoder the encoder remains, in a model whose decoder has no blocks.
 
+    Chapter 17 says what it saves.
+
     Parameters
     ----------
     model : a transformers model; of CLIP, one of the towers. It is not changed.

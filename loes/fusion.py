@@ -74,6 +74,8 @@ class Prediction(NamedTuple):
 class FusedProbe(nn.Module):
     """Fuse layers and predict: the fusion, then LayerNorm -> Dropout -> Linear.
 
+    Chapter 10 trains some.
+
     Parameters
     ----------
     widths : d_l of each layer.

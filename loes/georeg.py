@@ -10,7 +10,10 @@ from loes.criteria import all_triples, triangle_squares
 
 
 class GeoRegParts(NamedTuple):
-    """The penalty and what it is made of, each a scalar tensor."""
+    """The penalty and what it is made of, each a scalar tensor.
+
+    Chapter 10 derives them.
+    """
 
     loss: Tensor  # to add to the task's loss; the only part that carries the weight
     variance: Tensor  # of the eigenvalues of the covariance

@@ -80,6 +80,8 @@ def plot_path(loes: LOES, ax: Axes | None = None) -> Axes:
     Bars to the right speak against a layer, bars to the left for it; the diamond is their sum, the
     score, and the row of the pick (the lowest score) is framed. All steps share one scale.
 
+    Chapter 8 derives the score.
+
     Parameters
     ----------
     loes : a fitted `LOES`.
@@ -173,6 +175,8 @@ def plot_path(loes: LOES, ax: Axes | None = None) -> Axes:
 def plot_redundancy(layers: Layers, ax: Axes | None = None, criterion: str = "bounded") -> Axes:
     """Draw the redundancy of every pair of layers as a map.
 
+    Chapter 6 draws with it.
+
     Parameters
     ----------
     layers : as for `LOES.fit`.
@@ -216,6 +220,8 @@ def plot_redundancy(layers: Layers, ax: Axes | None = None, criterion: str = "bo
 
 def plot_frequency(result: Stability, ax: Axes | None = None) -> Axes:
     """Draw in which share of the resamples each layer was picked, and at which step.
+
+    Chapter 8 draws with it.
 
     Parameters
     ----------
@@ -278,6 +284,8 @@ def plot_sensitivity(
     first: bool = False,
 ) -> Axes:
     """Draw which layers are selected over the weights of isotropy and redundancy.
+
+    Chapter 8 draws with it.
 
     Parameters
     ----------
@@ -351,6 +359,8 @@ def _letter(code: int) -> str:
 def plot_probes(table: pd.DataFrame, ax: Axes | None = None) -> Axes:
     """Draw the held-out score of one probe a layer with its spread, over chance.
 
+    Chapter 11 says how to read one.
+
     Parameters
     ----------
     table : columns layer, accuracy or r2, spread and chance, as `loes layers` writes it.
@@ -369,6 +379,8 @@ def plot_probes(table: pd.DataFrame, ax: Axes | None = None) -> Axes:
 
 def plot_comparison(summary: pd.DataFrame, ax: Axes | None = None) -> Axes:
     """Draw how much each method gains over the reference, with its interval.
+
+    Chapter 11 draws with it.
 
     Parameters
     ----------

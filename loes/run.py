@@ -475,6 +475,8 @@ def probe_layers(
 
     Features are standardised, and leave-one-out on the training part chooses the ridge.
 
+    Chapter 12 draws such a map.
+
     Parameters
     ----------
     features : n samples of every layer.

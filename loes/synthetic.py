@@ -15,7 +15,10 @@ from loes.features import LayerFeatures
 
 
 class Example(NamedTuple):
-    """Layers, their targets, and what should come out."""
+    """Layers, their targets, and what should come out.
+
+    Chapter 3 judges its losses on one.
+    """
 
     layers: LayerFeatures
     y: np.ndarray | None  # (n,) class labels
@@ -35,6 +38,8 @@ def planted(
 
     Each informative layer tells some classes apart from all others, the first most of them, so
     that no layer makes another superfluous. The answer is `informative`.
+
+    Chapter 3 shows it at work.
 
     Raises
     ------
@@ -62,6 +67,8 @@ def duplicated(n: int = 600, width: int = 8, *, seed: int = 0) -> Example:
     Layer 1 is layer 0 rotated, with a little noise; layer 2 alone tells the last two of four
     classes apart, but is the worst of the three by itself. A ranking of single layers takes 0 and
     1; the answer is 0 and 2.
+
+    Chapter 5 shows it at work.
     """
     rng = np.random.default_rng(seed)
     y = _labels(n, 4)
@@ -79,6 +86,8 @@ def noise(n: int = 600, width: int = 8, *, seed: int = 0) -> Example:
 
     The noise is uncorrelated with the labels, exactly. The answer is the informative layers, 0
     (which knows more) before 1.
+
+    Chapter 8 shows it at work.
     """
     rng = np.random.default_rng(seed)
     y = _labels(n, 3)
@@ -97,6 +106,8 @@ def collapsed(n: int = 600, width: int = 16, *, ranks: Sequence[int] = (1, 4, 16
     The covariance of layer l is the identity on ``ranks[l]`` directions, exactly, so that its
     participation ratio and effective rank are ``ranks[l]``. There are no labels; the answer is the
     layers by rank, the fullest first.
+
+    Chapter 4 shows it at work.
 
     Raises
     ------
@@ -131,6 +142,8 @@ def simplex(
     triangle areas half the root of 3, exactly. ``spreads[l]`` is the standard deviation of a
     feature about its class centroid; 0 is neural collapse. The answer is the layers by spread,
     the least first.
+
+    Chapter 7 shows it at work.
 
     Raises
     ------

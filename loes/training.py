@@ -29,6 +29,8 @@ WEIGHT_DECAY = 0.01
 class Targets:
     """Labels or values as a probe learns them, and back.
 
+    Chapter 10 trains on some.
+
     Attributes
     ----------
     classes : the class labels in the order of the outputs; None for regression.
@@ -83,6 +85,8 @@ class Targets:
 @dataclass(frozen=True, eq=False)
 class TrainedProbe:
     """A probe that `train_probe` has trained.
+
+    Chapter 10 trains some.
 
     Attributes
     ----------

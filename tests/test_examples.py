@@ -1,5 +1,7 @@
 """The book's examples: extracted once, the same again from the cache."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -12,6 +14,14 @@ def test_every_example_names_a_model_and_a_task_that_there_are():
         assert example.model in zoo.MODELS
         assert example.task in tasks.TASKS
     assert not set(examples.EXAMPLES) & {name for full in examples.HUB.values() for name in full}
+
+
+def test_the_models_of_the_full_profile_are_those_whose_numbers_are_quoted():
+    (chapter,) = (Path(__file__).parents[1] / "book" / "src").glob("12_*.md")
+    text = chapter.read_text(encoding="utf-8")
+    published = text[text.index("published = pd.DataFrame") :].partition("index=[")[0].lower()
+    for example in examples.HUB["language"].values():
+        assert example.model.split("/")[1].lower().removesuffix("-uncased") in published
 
 
 def test_layers_are_those_of_the_model_and_the_cache_repeats_them(tmp_path, monkeypatch):

@@ -1,6 +1,8 @@
 """The full profile, on stand-ins of the same architectures and schemas in place of the hub's."""
 
 import io
+import json
+from dataclasses import replace
 
 import datasets
 import numpy as np
@@ -10,6 +12,7 @@ import transformers as hf
 from PIL import Image
 from test_families import CONFIGS, SPEECH, TEXT, make_model, make_processor, make_tokenizer
 
+import modalities
 from loes import examples, tasks
 from loes.examples import Example
 
@@ -23,6 +26,8 @@ FAMILY = {  # of each model that the paper uses
     "deit": "deit",
     "bert": "bert",
     "modernbert": "modernbert",
+    "e5": "bert",
+    "xlmr": "xlm-roberta",
     "wav2vec2": "wav2vec2",
     "hubert": "hubert",
     "wavlm": "wavlm",
@@ -78,32 +83,55 @@ def write_set(folder, *, inputs="text", labels="label", modality="text", n=(40, 
     return str(folder)
 
 
+def write_configs(folder, config, **options):
+    """Write two sets as configs of one, as a set of several languages has them on the hub."""
+    both = ("another", config)
+    for name in both:
+        write_set(folder / name, **options)
+    files = {
+        name: [{"split": part, "path": f"{name}/{part}.parquet"} for part in ("train", "test")]
+        for name in both
+    }
+    front = {"configs": [{"config_name": name, "data_files": files[name]} for name in both]}
+    (folder / "README.md").write_text(f"---\n{json.dumps(front)}\n---\n")
+    return str(folder)
+
+
 @pytest.fixture(autouse=True)
 def own_caches(tmp_path, monkeypatch):
     monkeypatch.setenv("LOES_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "datasets")
 
 
+def write_model(folder, family):
+    """Write a model of random weights with what prepares its inputs."""
+    make_model(STAND_INS[family]).save_pretrained(folder)
+    make_processor(family, STAND_INS[family]).save_pretrained(folder)
+    if family == "clip":  # a model of two towers comes with what prepares each one's inputs
+        make_tokenizer().save_pretrained(folder)
+    return str(folder)
+
+
 @pytest.mark.parametrize("name", FULL)
 def test_an_example_of_the_full_profile_loads_from_its_stand_in(name, tmp_path, monkeypatch):
     example = FULL[name]
     family = FAMILY[name.split("-")[-1]]
-    make_model(STAND_INS[family]).save_pretrained(tmp_path / "model")
-    make_processor(family, STAND_INS[family]).save_pretrained(tmp_path / "model")
-    if family == "clip":  # a model of two towers comes with what prepares each one's inputs
-        make_tokenizer().save_pretrained(tmp_path / "model")
-    options = {key: value for key, value in example.options.items() if key != "config"}
-    if example.task == "emoji":  # read as in the offline profile: here it is about the towers
-        options.setdefault("modality", "image")
-    columns = {key: value for key, value in options.items() if key not in ("dataset", "groups")}
+    reads_text = family in TEXT or name.startswith("texts")
+    modality = "audio" if family in SPEECH else "text" if reads_text else "image"
+    # Data of packages are read as in the offline profile: there it is about the model.
+    options = dict(example.options) if example.task == "hub" else {"modality": modality}
+    kept_apart = ("dataset", "config", "groups")
+    columns = {key: value for key, value in options.items() if key not in kept_apart}
     if "groups" in options:
         columns[options["groups"]] = lambda part, row: f"{part} {row // 4}"
-    options["dataset"] = write_set(tmp_path / "data", **columns)
-    stand_in = Example(str(tmp_path / "model"), "hub", example.per_class, options)
+    if "config" in options:
+        options["dataset"] = write_configs(tmp_path / "data", options["config"], **columns)
+    else:
+        options["dataset"] = write_set(tmp_path / "data", **columns)
+    stand_in = Example(write_model(tmp_path / "model", family), "hub", example.per_class, options)
     monkeypatch.setattr(examples, "find", lambda _: stand_in)
     task, layers, seconds, _ = examples.load(name, per_class=8)
-    wanted = "text" if family in TEXT or name.startswith("texts") else "image"
-    assert task.modality == ("audio" if family in SPEECH else wanted)
+    assert task.modality == modality
     assert task.classes == ["a", "b"]
     assert [len(X) for X in layers] == [len(task.inputs)] * len(layers)
     assert np.ptp(layers[-1], axis=0).max() > 0.01  # the samples differ
@@ -115,6 +143,59 @@ def test_an_example_of_the_full_profile_loads_from_its_stand_in(name, tmp_path, 
 
 def test_every_model_of_the_paper_has_a_stand_in():
     assert {name.split("-")[-1] for name in FULL} == set(FAMILY)
+
+
+def test_a_config_is_read_by_its_name(tmp_path):
+    folder = write_configs(tmp_path / "data", "b")
+    published = {
+        name: set(
+            datasets.load_dataset("parquet", data_dir=f"{folder}/{name}", split="all")["text"]
+        )
+        for name in ("another", "b")
+    }
+    assert not published["another"] & published["b"]
+    for name, texts in published.items():
+        task = tasks.load("hub", dataset=folder, config=name, per_class=8)
+        assert set(task.inputs) <= texts
+        assert f", {name}, splits" in task.source
+    with pytest.raises(ValueError, match="cannot be read: Config name is missing"):
+        tasks.load("hub", dataset=folder, per_class=8)
+
+
+def test_a_twin_of_the_zoo_is_read_with_its_prefix(tmp_path, monkeypatch):
+    folder = write_configs(tmp_path / "data", "ur", labels="label_text")
+    model = make_model(STAND_INS["bert"]), make_processor("bert", STAND_INS["bert"])
+    monkeypatch.setattr(examples, "load_model", lambda *_: model)
+    inputs = {}
+    for name in ("urdu-e5", "urdu-bert"):
+        example = replace(FULL[name], options=FULL[name].options | {"dataset": folder})
+        monkeypatch.setattr(examples, "find", lambda _, example=example: example)
+        task, _, _, extraction = examples.load(name, per_class=8)
+        inputs[name] = extraction["inputs"]
+    assert inputs["urdu-bert"] == task.inputs
+    assert inputs["urdu-e5"] == [f"query: {text}" for text in task.inputs]
+
+
+def test_a_union_of_two_towers_is_judged_in_the_full_profile(tmp_path, monkeypatch):
+    assert modalities.result().name == "modalities.json"
+    monkeypatch.setenv("LOES_PROFILE", "full")
+    assert modalities.result().name == "modalities-full.json"
+    model, both = write_model(tmp_path / "model", "clip"), {}
+    for name, modality in zip(examples.names("modalities"), ("image", "text"), strict=True):
+        assert examples.find(name).model == examples.CLIP
+        folder = write_set(
+            tmp_path / modality, modality=modality, item=lambda part, row: f"{part} {row}"
+        )
+        options = {"dataset": folder, "modality": modality, "groups": "item"}
+        both[name] = Example(model, "hub", 8, options)
+    monkeypatch.setitem(examples.HUB, "modalities", both)
+    monkeypatch.setattr(modalities, "PER_CLASS", 16)
+    methods = {name: modalities.FEW[name] for name in ("last layer", "last of each")}
+    found = modalities.selection(methods=methods, settings={"seeds": [0]})
+    layers = ("embedding", "layer1", "layer2")
+    assert found["about"]["names"] == [f"{p} {l}" for p in modalities.PARTS for l in layers]
+    rows = {row["method"]: row for row in found["summary"]}
+    assert rows["last of each"]["layers"] == [[2, 5]]
 
 
 def test_splits_are_as_published_and_validation_comes_from_train(tmp_path):

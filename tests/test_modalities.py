@@ -201,13 +201,13 @@ def test_pictures_and_names_are_of_the_same_items(monkeypatch):
 
     def load(name, **options):
         given[name] = options
-        return example("pictures" if name == modalities.PICTURES else "names")
+        return example("pictures" if name == "emoji-pictures" else "names")
 
     monkeypatch.setattr(examples, "load", load)
     seen, read = modalities.load("ur", names=False)
     size = {"per_class": modalities.PER_CLASS}
-    assert given[modalities.PICTURES] == size | {"pretrained": True}
-    assert given[modalities.NAMES] == size | {"pretrained": False, "language": "ur"}
+    assert given["emoji-pictures"] == size | {"pretrained": True}
+    assert given["emoji-names"] == size | {"pretrained": False, "language": "ur"}
     assert seen.task.inputs == read.task.inputs
     assert sorted(seen.task.inputs) == [item for item in items if item[0] not in "bce"]
     for each in (seen, read):

@@ -71,6 +71,7 @@ def tab(browser, address):
 
 AXE = {"runOnly": ["wcag2a", "wcag2aa"], "resultTypes": ["violations"], "preload": False}
 IN_DARK = AXE | {"runOnly": {"type": "rule", "values": ["color-contrast"]}}  # all else is the same
+ON_PHONE = AXE | {"runOnly": {"type": "rule", "values": ["scrollable-region-focusable"]}}
 # What hides is opened. What axe would read again and again goes, which saves minutes: tokens and
 # buttons of code but one of each kind, formulas, which have the colours of the text around, rows
 # of tables after the fourth, and the list of all pages, but on the first one.
@@ -94,6 +95,12 @@ WIDE = """() => [...document.querySelectorAll("main *")]
   .filter(part => part.getBoundingClientRect().right > innerWidth + 1
       && !part.closest("mjx-container, pre, table, div.math"))
   .slice(0, 3).map(part => part.outerHTML.slice(0, 120))"""
+# the slides whose headings are on the screen
+IN_SIGHT = """() => [...document.querySelectorAll(".slides h2")].map((heading, index) => {
+    const { top, bottom } = heading.getBoundingClientRect();
+    return heading.checkVisibility({ visibilityProperty: true }) && top >= 0 && bottom < innerHeight
+        ? index : null;
+  }).filter(index => index !== null)"""
 
 
 def breaches(tab, options):
@@ -115,15 +122,58 @@ def open_page(tab, page):
 
 @pytest.mark.parametrize("page", PAGES)
 def test_page_is_accessible_and_fits_a_phone(tab, page):
-    open_page(tab, page)
     tab.set_viewport_size(PHONE)
+    open_page(tab, page)
     width = tab.evaluate("document.documentElement.scrollWidth")
     assert width <= PHONE["width"], tab.evaluate(WIDE)
+    assert breaches(tab, ON_PHONE) == []
     tab.set_viewport_size(DESKTOP)
     tab.evaluate(PREPARE)
     assert breaches(tab, AXE) == []
     tab.evaluate("document.documentElement.dataset.theme = 'dark'")
     assert breaches(tab, IN_DARK) == []
+
+
+def test_what_is_wider_than_a_phone_can_be_read_there(tab):
+    tab.set_viewport_size(PHONE)
+    for page in ("book/intro.html", "book/12_language.html"):
+        open_page(tab, page)
+        images = tab.locator("figure img").evaluate_all(
+            "all => all.map(image => [image.getBoundingClientRect().width, image.naturalWidth])"
+        )
+        assert images
+        for width, own in images:
+            wanted = 600 if page == "book/intro.html" else max(600, 0.65 * own)
+            assert width == pytest.approx(wanted, abs=1)
+    figure, table = tab.locator("figure").first, tab.locator(".output.text_html").first
+    faded = """part => ['--left', '--right'].map(
+        edge => getComputedStyle(part).getPropertyValue(edge))"""
+    assert [figure.evaluate(faded), table.evaluate(faded)] == [["0px", "16px"]] * 2
+    figure.focus()
+    for _ in range(40):
+        tab.keyboard.press("ArrowRight")
+    tab.wait_for_function(
+        "figure => figure.scrollLeft + figure.clientWidth > figure.scrollWidth - 2",
+        arg=figure.element_handle(),
+    )
+    assert figure.evaluate(faded)[0] == "16px"
+    tab.set_viewport_size(DESKTOP)
+    assert [figure.evaluate(faded), table.evaluate(faded)] == [["0px", "0px"]] * 2
+
+
+@pytest.mark.parametrize("page", ["slides/index.html", "slides/03_loss.html"])
+def test_slides_are_accessible(tab, page):
+    tab.goto(page)
+    if page != "slides/index.html":
+        tab.wait_for_selector("body[data-ready]")
+    assert breaches(tab, AXE) == []
+
+
+def test_a_link_to_a_slide_opens_it_on_a_phone(tab):
+    tab.set_viewport_size(PHONE)
+    tab.goto("slides/03_loss.html#/6")
+    tab.wait_for_selector("body[data-ready]")
+    assert tab.evaluate(IN_SIGHT) == [6]
 
 
 def test_axe_sees_a_breach(tab):
@@ -200,6 +250,7 @@ def test_every_link_inside_the_site_leads_somewhere(soups):
 def test_next_goes_through_the_contents_in_order(soups):
     contents = (ROOT / "_toc.yml").read_text()
     wanted = re.findall(r"(?:root|file): (\S+)", contents)  # parts and sections alike
+    assert {f"{name}.html" for name in wanted} <= {*PAGES}, "pages that no test opens"
     path, found = f"{wanted[0]}.html", [wanted[0]]
     while (link := soups[path].select_one("a.right-next")) and len(found) <= len(wanted):
         path = urljoin(path, link["href"])

@@ -228,6 +228,7 @@ TEMPLATE = """\
 {%- block html_head_js -%}{%- endblock -%}
 {%- block notebook_css -%}
 <meta name="viewport" content="width=device-width, initial-scale=1">
+<style>.reveal .slide-number { background: #1b4965; }</style>
 {%- endblock -%}
 {%- block html_head_js_mathjax -%}
 <script>
@@ -248,7 +249,7 @@ function fit(section) {
 function start() {
   Reveal.initialize({
     width: 1280, height: 720, margin: 0.04, center: false, hash: true, slideNumber: 'c/t',
-    transition: 'none',
+    transition: 'none', scrollActivationWidth: null, // one long page would ignore a link to a slide
   }).then(() => {
     const outer = [...document.querySelectorAll('.slides > section')];
     outer.forEach(section => {

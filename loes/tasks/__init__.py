@@ -31,6 +31,8 @@ TASKS: dict[str, Callable[..., Task]] = {
 def load(name: str, *, per_class: int | None = None, seed: int = 0, **options: object) -> Task:
     """Load a sample of a task of `TASKS`, whose functions describe them and their options.
 
+    Chapter 1 loads the first.
+
     Parameters
     ----------
     name : a key of `TASKS`, such as ``"20newsgroups"``.

@@ -19,6 +19,8 @@ def trivial_baseline(task: Task) -> float:
     Texts: character 1- to 4-grams, TF-IDF. Pictures: 16 x 16 grey pixels. Sounds: mean and
     standard deviation over time of the log spectrum up to 4 kHz. The train part is fitted, the
     validation part is not used: nothing is tuned.
+
+    Chapter 13 shows what it can reach.
     """
     features, strength = {
         "text": (

@@ -29,6 +29,8 @@ def hub(
     (speaker, template), else of the samples. What is in two splits or classes is left out, what
     is repeated kept once. Pictures are decoded when they are asked for: thousands of photographs
     fill the memory.
+
+    Chapter 11 reads the paper's data so, in its full profile.
     """
     choose("modality", modality, ["text", "image", "audio"])
     sets = {"train": _read(dataset, config, train), "test": _read(dataset, config, test)}

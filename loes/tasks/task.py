@@ -20,6 +20,8 @@ PER_CLASS = 100
 class Task:
     """Inputs with their labels, split into train, validation and test.
 
+    Chapter 1 loads the first.
+
     Attributes
     ----------
     inputs : n texts; pictures (PIL images or uint8 arrays); or sounds (paths or pairs of an array

