@@ -78,7 +78,7 @@ def main() -> None:
     print(result.to_string(index=False, float_format="{:.1f}".format))
 
     if figure_file:
-        draw(result).savefig(figure_file, dpi=150, bbox_inches="tight")
+        draw(result).savefig(figure_file, dpi=200, bbox_inches="tight")
 
 
 def draw(result: pd.DataFrame):
@@ -86,7 +86,7 @@ def draw(result: pd.DataFrame):
     import matplotlib.pyplot as plt
     import seaborn as sns
 
-    figure, ax = plt.subplots(figsize=(7, 3.2))
+    figure, ax = plt.subplots(figsize=(3, 3.2))  # to be read on a phone
     colours = ["#c0504d" if name.startswith("LOES") else "#7f9bb3" for name in result["features"]]
     sns.barplot(
         result, x="accuracy", y="features", hue="features", palette=colours, legend=False, ax=ax
