@@ -47,6 +47,8 @@ def _without_fence(found):
     if kind == "dropdown":  # Markdown within HTML needs the empty lines
         folded = f"<details><summary>Answer</summary>\n\n{body}\n\n</details>"
         return f"**{title}**\n\n{folded}"
+    if kind == "figure":  # its file is not beside the copy
+        return f"*The book has a figure here.* {body}"
     name = title if kind == "admonition" else f"{called(kind, title)}."
     return f"**{name}**\n\n{body}"
 
