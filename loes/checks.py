@@ -1,10 +1,10 @@
 """What comes in: layers as tensors, targets as columns, or a message that says what is wrong."""
 
 import sys
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from itertools import accumulate
 from math import inf
-from numbers import Integral
+from numbers import Integral, Number
 
 import numpy as np
 import torch
@@ -49,13 +49,19 @@ def as_indices(name: str, layers: object, count: int | None) -> list[int]:
     """Return distinct layer indices as a list; `count` is how many layers there are, if known."""
     known = range(sys.maxsize if count is None else count)
     if (
-        not isinstance(layers, Iterable)
+        not isinstance(layers, Collection)
         or any(not isinstance(l, Integral) or isinstance(l, bool) or l not in known for l in layers)
         or len(set(layers)) < len(layers)
     ):
         end = "" if count is None else f" to {count - 1}"
         raise ValueError(f"{name} must hold distinct layer indices from 0{end}; got {layers!r}.")
     return [int(l) for l in layers]
+
+
+def _check_unmasked(name: str, X: object) -> None:
+    """Refuse a masked array: an array of its values would hold the masked ones as well."""
+    if np.ma.is_masked(X):
+        raise ValueError(f"{name} holds masked values; drop those samples, or fill them.")
 
 
 def as_numpy(X: ArrayLike | torch.Tensor) -> np.ndarray:
@@ -68,6 +74,7 @@ def as_numpy(X: ArrayLike | torch.Tensor) -> np.ndarray:
 
 def _as_tensor(X: ArrayLike | torch.Tensor, name: str) -> torch.Tensor:
     """Return a layer as a float32 or float64 tensor, where it is."""
+    _check_unmasked(name, X)
     if not isinstance(X, torch.Tensor):
         X = np.asarray(X)
         if X.dtype.kind in "fiu":
@@ -93,6 +100,7 @@ def as_layers(
     """
     names = list(layers.names) if isinstance(layers, LayerFeatures) else None
     if sizes is not None:
+        _check_unmasked("the matrix of layers", layers)
         sizes = np.ravel(sizes).tolist()
         for size in sizes:
             check_whole("each of layer_sizes", size)
@@ -162,8 +170,12 @@ def as_task(y: ArrayLike, n: int, task: str) -> tuple[np.ndarray, str]:
     """Return (n,) labels and "classification", or (n, c) float targets and "regression"."""
     if task not in TASKS:
         raise ValueError(f"task must be one of {TASKS}; got {task!r}.")
-    mixed = isinstance(y, list | tuple) and {str, float} <= {type(label) for label in y}
-    if mixed and task != "regression":  # an array would turn NaN into the class "nan"
+    _check_unmasked("y", y)
+    kinds = {type(label) for label in y} if isinstance(y, list | tuple) else set()
+    text, numbers = (
+        any(issubclass(kind, of) for kind in kinds) for of in (str, (Number, np.bool_))
+    )
+    if text and numbers and task != "regression":  # an array would turn NaN into the class "nan"
         raise ValueError("y mixes text and numbers, such as NaN; drop samples without a label.")
     y = as_numpy(y)
     if y.ndim == 0 or len(y) != n:

@@ -42,7 +42,12 @@ class LayerFeatures(Sequence):
         return LayerFeatures(self.names, [array[samples] for array in self.arrays], self.pooling)
 
     def without(self, layers: Sequence[int]) -> "LayerFeatures":
-        """Return the same samples without some of the layers, by index."""
+        """Return the same samples without some of the layers, by index; a ValueError for others."""
+        if strange := set(layers) - {*range(len(self))}:
+            raise ValueError(
+                f"there are no layers {sorted(strange, key=str)}; take indices from 0 to "
+                f"{len(self) - 1}."
+            )
         kept = [layer for layer in range(len(self)) if layer not in layers]
         return LayerFeatures(
             [self.names[layer] for layer in kept], [self[layer] for layer in kept], self.pooling

@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from io import BytesIO
+from math import inf
 from numbers import Real
 from os import PathLike, fspath
 from pathlib import Path
@@ -102,6 +103,8 @@ def _from_array(array: np.ndarray) -> Image.Image:
 
 def _as_rgb(image: Image.Image) -> Image.Image:
     """Return an image upright, in RGB, on white where it is transparent."""
+    if 0 in image.size:
+        raise ValueError(f"an image of size {image.size} has no pixels; leave it out.")
     image = ImageOps.exif_transpose(image)
     if image.mode == "I" or image.mode.startswith("I;16"):
         # PIL would clip at 255. Some decoders give 16 bits as mode I.
@@ -229,8 +232,10 @@ def read_audio(item: Any, rate: int) -> np.ndarray:
             f"a clip must be a path, (array, rate) or a record of both; got {type(item).__name__}."
         )
     for value in (item_rate, rate):
-        if not isinstance(value, Real) or isinstance(value, bool) or not value > 0:
-            raise ValueError(f"{name}: a sampling rate must be a number > 0, in Hz; got {value!r}.")
+        if not isinstance(value, Real) or isinstance(value, bool) or not 0 < value < inf:
+            raise ValueError(
+                f"{name}: a sampling rate must be a finite number > 0, in Hz; got {value!r}."
+            )
     array = as_numpy(array)
     if not array.size:
         raise ValueError(f"{name} is empty; leave it out.")
@@ -367,10 +372,15 @@ def _as_labels(values: Sequence, column: str) -> np.ndarray:
 
 
 def _as_numbers(values: pd.Series, column: str) -> pd.Series:
-    """Return numbers if all that is written are numbers; text is kept, "NA" as a class too."""
+    """Return numbers if all that is written are numbers; text is kept, "NA" as a class too.
+
+    Names made of digits are text, too: 007 is not 7, and of long ones a number keeps the beginning.
+    """
     numbers = pd.to_numeric(values, errors="coerce")
     others = values[numbers.isna()]
-    if len(others) == len(values):
+    written = values.str.strip()
+    names = written.str.fullmatch(r"\d+").all() and numbers.nunique() < written.nunique()
+    if len(others) == len(values) or names or written.str.fullmatch(r"0\d+").any():
         return values
     if others.str.strip().str.lower().isin(NO_NUMBER).all():
         _refuse(np.flatnonzero(numbers.isna()), column, "holds numbers, but none")

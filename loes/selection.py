@@ -353,7 +353,8 @@ class LOES(TransformerMixin, BaseEstimator):
 
     def _select(self, moments: Samples, criterion: Criterion, names: list[str]) -> "LOES":
         """Run the greedy loop and keep its path."""
-        layers = [layer for layer in range(len(names)) if layer not in self.exclude]
+        include, exclude = (as_indices("", part, None) for part in (self.include, self.exclude))
+        layers = [layer for layer in range(len(names)) if layer not in exclude]
         stack = open_stack(moments, layers)
         check_varying(stack.spectra, moments, names)
         automatic = self.n_layers == "auto"
@@ -369,9 +370,9 @@ class LOES(TransformerMixin, BaseEstimator):
             parts = weigh(terms, criterion)
             score = parts.sum(axis=1, skipna=True)
             step, free = len(selected) + 1, moments.n - 1 - stack.rank
-            pick = choose(score, step, self.include, names)
+            pick = choose(score, step, include, names)
             stop = False
-            if automatic and step > max(1, len(self.include)):
+            if automatic and step > max(1, len(include)):
                 fit = stack.loo([pick])[pick]
                 stop = 1 - fit.loss <= fit.error
             chosen = (terms.index == pick) & (not stop)

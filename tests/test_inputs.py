@@ -131,6 +131,11 @@ def test_arrays_that_do_not_say_what_they_show_are_refused(array, message):
         read_image(array)
 
 
+def test_an_image_without_pixels_is_refused():
+    with pytest.raises(ValueError, match=r"size \(0, 5\) has no pixels"):
+        read_image(Image.new("RGB", (0, 5)))
+
+
 def test_bad_image_files_are_named(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"no file '.*missing\.png'"):
         read_image(tmp_path / "missing.png")
@@ -220,8 +225,9 @@ def test_a_clip_can_come_as_bytes(tmp_path):
         ((16000, np.zeros(9)), TypeError, r"the array first; got \(rate, array\)"),
         ("absent.wav", FileNotFoundError, r"no file 'absent\.wav'"),
         (3, TypeError, r"must be a path, \(array, rate\) or a record of both; got int"),
-        ((np.zeros(9), 0), ValueError, r"must be a number > 0, in Hz; got 0"),
+        ((np.zeros(9), 0), ValueError, r"must be a finite number > 0, in Hz; got 0"),
         ((np.zeros(9), None), ValueError, "in Hz; got None"),
+        ((np.zeros(9), float("inf")), ValueError, "a finite number > 0, in Hz; got inf"),
         ((np.zeros(0), 16000), ValueError, "the clip is empty"),
         ((np.array([0, np.inf]), 16000), ValueError, "the clip holds samples that are NaN or inf"),
         ((np.zeros((2, 2)), 16000), ValueError, r"\(samples, channels\), more .*; got \(2, 2\)"),
@@ -390,6 +396,13 @@ def test_empty_cells_are_refused_with_their_rows(tmp_path, format):
     rows = {"text": list("abcde"), "label": [None, 1, None, None, None]}
     with pytest.raises(ValueError, match=r"'label' .* in 4 rows: 1, 3, 4 \.\.\. \(from 1"):
         read_table(write(tmp_path, format, rows), "text", "label")
+
+
+@pytest.mark.parametrize("names", [["007", "7", "8"], [f"{10**22 + last}" for last in (1, 2)]])
+def test_names_made_of_digits_stay_apart(tmp_path, names):
+    rows = "".join(f"a text,{name}\n" for name in names)
+    (tmp_path / "t.csv").write_text(f"text,label\n{rows}")
+    assert read_table(tmp_path / "t.csv", "text", "label").labels.tolist() == names
 
 
 def test_a_gap_in_a_column_of_numbers_is_no_class(tmp_path):

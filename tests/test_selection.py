@@ -464,6 +464,9 @@ HALF_LABELLED = np.array(["a", None] * 20, dtype=object)
         (HALF_LABELLED, "auto", "got NoneType .* Drop samples without a label"),
         (HALF_LABELLED, "classification", "got NoneType .* Drop samples without a label"),
         ([float("nan"), *["a", "b", "a"] * 13], "auto", "mixes text and numbers"),
+        ([np.float64("nan"), *["a", "b", "a"] * 13], "auto", "mixes text and numbers"),
+        ([True, *["a", "b", "a"] * 13], "classification", "mixes text and numbers"),
+        (np.ma.masked_equal(Y, 1), "auto", "y holds masked values; drop those samples"),
         ([None] * 40, "auto", "got NoneType .* Drop samples without a label"),
         (["a", np.nan] * 20, "regression", "wants numeric .*; got <U"),
         (np.array(["a", 1], dtype=object)[Y % 2], "auto", r"got int .* y.astype\(str\)"),
@@ -724,6 +727,28 @@ def test_included_layers_come_first_and_excluded_ones_never(criterion):
     assert_same_path(model.path_, path[path.layer != 1])
 
 
+def test_include_may_be_any_collection():
+    layers, y = problem(0)
+    for include in (np.array([2]), {2}, pd.Series([2], index=[7])):
+        selected = LOES(2, criterion="bounded", include=include).fit(layers, y).selected_
+        assert selected[0] == 2
+        assert {type(layer) for layer in selected} == {int}
+
+
+def test_masked_features_are_refused():
+    layers, y = problem(0)
+    layers[1] = np.ma.masked_greater(layers[1], 1)
+    with pytest.raises(ValueError, match="layer 1 holds masked values; drop those samples"):
+        LOES(2).fit(layers, y)
+
+
+def test_layers_that_are_not_there_cannot_be_left_out():
+    features = LayerFeatures(["a", "b"], [np.eye(3), np.eye(3)])
+    assert features.without([0]).names == ["b"]
+    with pytest.raises(ValueError, match=r"no layers \[-1, 2\]; take indices from 0 to 1"):
+        features.without([2, -1])
+
+
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
@@ -738,6 +763,7 @@ def test_included_layers_come_first_and_excluded_ones_never(criterion):
         (dict(include=1), "include must hold distinct .* got 1"),
         (dict(include=None), "include must hold distinct .* got None"),
         (dict(include=[1.0]), r"include must hold distinct .* got \[1.0\]"),
+        (dict(include=iter([1])), "include must hold distinct .* got <list_iterator"),
         (dict(exclude=[True]), r"exclude must hold distinct .* got \[True\]"),
         (dict(standardize="no"), r"standardize must be one of \[True, False\]; got 'no'"),
         (dict(layer_sizes=[5.0, 3.0]), "each of layer_sizes must be a whole number >= 1; got 5.0"),
