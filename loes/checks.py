@@ -85,6 +85,11 @@ def _as_tensor(X: ArrayLike | torch.Tensor, name: str) -> torch.Tensor:
             f"{name} must be a numeric (n, d) matrix with n, d >= 1; got shape {tuple(X.shape)} "
             f"of {X.dtype}."
         )
+    if X.layout != torch.strided or X.device.type == "meta":
+        raise ValueError(
+            f"{name} is a {X.layout} tensor on {X.device}; pass a dense one that holds numbers, "
+            "such as X.to_dense()."
+        )
     X = X.detach()
     if X.dtype not in (torch.float32, torch.float64):
         X = X.to(torch.float32 if X.is_floating_point() else torch.float64)

@@ -1,4 +1,8 @@
-"""What a criterion makes of the statistics of a candidate: the four terms of Eq. 7."""
+"""What a criterion makes of the statistics of a candidate: the four terms of Eq. 7.
+
+Above 100,000 triples, which is from 86 classes on, the mean triangle is that of a seeded sample of
+them; naming the classes in another order then draws other triples, and moves scores by about 2e-3.
+"""
 
 from dataclasses import dataclass
 from functools import lru_cache

@@ -37,6 +37,24 @@ class FusedOutput(ModelOutput):
     embedding: Tensor | None = None  # (batch, width)
 
 
+def _check_classes(labels: Tensor, outputs: Tensor) -> None:
+    """Refuse class labels that outputs of shape (batch, n_outputs) have no place for."""
+    n, n_outputs = outputs.shape
+    if n_outputs < 2:
+        raise ValueError("class labels want at least two outputs; got one.")
+    if labels.shape != (n,):
+        raise ValueError(
+            f"class labels of shape {tuple(labels.shape)} do not fit a batch of {n}; pass one a "
+            f"sample, ({n},)."
+        )
+    strange = labels[(labels != -100) & ((labels < 0) | (labels >= n_outputs))]
+    if len(strange):
+        raise ValueError(
+            f"class labels must be from 0 to {n_outputs - 1}, or -100 for no label; got "
+            f"{int(strange[0])}. Pass class indices, or raise n_outputs."
+        )
+
+
 class FusedEncoder(nn.Module):
     """Selected layers of a transformers model, pooled, fused and read by a head.
 
@@ -179,8 +197,8 @@ class FusedEncoder(nn.Module):
         if labels is not None:
             classes = not labels.is_floating_point()
             labels = labels.long() if classes else labels.reshape(len(outputs), -1)
-            if classes and outputs.shape[1] < 2:
-                raise ValueError("class labels want at least two outputs; got one.")
+            if classes:
+                _check_classes(labels, outputs)
             if not classes and labels.shape != outputs.shape:
                 raise ValueError(
                     f"values of shape {tuple(labels.shape)} do not fit outputs of shape "

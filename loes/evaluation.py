@@ -29,7 +29,7 @@ from sklearn.model_selection import GroupKFold, StratifiedGroupKFold
 from tqdm import tqdm
 
 from loes.baselines import METHODS, Calibration, Choice, Method, Unavailable, last
-from loes.checks import as_layers, as_task, check_callable
+from loes.checks import as_layers, as_task, check_callable, check_whole
 from loes.features import LayerFeatures
 from loes.georeg import GeoReg
 from loes.selection import SelectionWarning
@@ -254,6 +254,9 @@ def evaluate(
         check_callable(f"the method {name!r}", method, wanted, required=True)
     if not isinstance(seeds, Iterable):
         raise TypeError(f"seeds must be a sequence, such as range({seeds}); got {seeds!r}.")
+    seeds = list(seeds)
+    for seed in seeds:
+        check_whole("each of seeds", seed, least=0)
     seeds = [int(seed) for seed in seeds]
     if not seeds or not methods:
         raise ValueError("evaluate needs at least one seed and one method; got none.")

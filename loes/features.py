@@ -43,7 +43,8 @@ class LayerFeatures(Sequence):
 
     def without(self, layers: Sequence[int]) -> "LayerFeatures":
         """Return the same samples without some of the layers, by index; a ValueError for others."""
-        if strange := set(layers) - {*range(len(self))}:
+        layers = set(layers)
+        if strange := layers - {*range(len(self))}:
             raise ValueError(
                 f"there are no layers {sorted(strange, key=str)}; take indices from 0 to "
                 f"{len(self) - 1}."

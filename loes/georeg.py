@@ -92,11 +92,17 @@ class GeoReg(nn.Module):
 
         Raises
         ------
+        TypeError for features or labels that are no tensor.
         ValueError for features that are no matrix of at least two rows and columns, and for labels
         of another length or that are no integers. Features that are NaN or infinite are not
         refused: their loss is not finite either, which is what the gradient scalers of mixed
         precision look for.
         """
+        if not isinstance(features, Tensor) or not isinstance(labels, Tensor | None):
+            raise TypeError(
+                "GeoReg wants features, and labels unless None, as tensors; got "
+                f"{type(features).__name__} and {type(labels).__name__}. Convert with torch.tensor."
+            )
         if features.ndim != 2 or min(features.shape) < 2:
             raise ValueError(
                 "GeoReg wants features of shape (batch, D) with batch and D at least 2; "

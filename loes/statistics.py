@@ -105,10 +105,18 @@ class LayerStatistics:
 
         Raises
         ------
-        ValueError when the other one's layers or targets are not the same.
+        TypeError for anything but LayerStatistics; ValueError when the other one's task, layers or
+        targets are not the same.
         """
+        if not isinstance(other, LayerStatistics):
+            raise TypeError(f"merge wants LayerStatistics; got {type(other).__name__}.")
         if other.n == 0:
             return
+        if self.task != other.task and "auto" not in (self.task, other.task):
+            raise ValueError(
+                f"statistics of different things do not add up: got a task of {other.task}, wanted "
+                f"{self.task}."
+            )
         if self.n == 0:
             self.__dict__.update(other.__dict__)
             return

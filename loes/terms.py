@@ -19,8 +19,16 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 
-def _float64(X: ArrayLike) -> np.ndarray:
-    return np.asarray(X, dtype=np.float64)
+def _float64(X: ArrayLike, *, varying: bool = False) -> np.ndarray:
+    X = np.asarray(X, dtype=np.float64)
+    if X.ndim != 2 or 0 in X.shape or not np.isfinite(X).all():
+        raise ValueError(
+            "a term wants finite matrices (n, d) with n, d >= 1; got shape "
+            f"{X.shape}, {X.size - int(np.isfinite(X).sum())} entries not finite."
+        )
+    if varying and not np.ptp(X, axis=0).any():
+        raise ValueError(f"a matrix of shape {X.shape} is constant, so the term is not defined.")
+    return X
 
 
 def ridge_loss(X: ArrayLike, R: ArrayLike, *, ridge: float = 1e-3) -> float:
@@ -126,6 +134,10 @@ def triangle_area(X: ArrayLike, labels: ArrayLike) -> float:
     is this mean times ``(c - 1)(c - 2) / c**2``.
     """
     X, labels = _float64(X), np.asarray(labels)
+    if labels.shape != (len(X),):
+        raise ValueError(
+            f"labels must name one class a sample, ({len(X)},); got shape {labels.shape}."
+        )
     centroids = np.stack([X[labels == k].mean(0) for k in np.unique(labels)])
     if len(centroids) < 3:
         return 0.0
@@ -168,14 +180,17 @@ def loo_loss(
     -------
     (loss, ridge): loss in [0, 1], without unit; ridge absolute, infinite if `X` does not help.
     """
-    X, R = _float64(X), _float64(R)
+    X, R = _float64(X, varying=True), _float64(R, varying=True)
+    grid = np.asarray(grid, dtype=np.float64)
+    if not grid.size or not (grid >= 0).all():
+        raise ValueError(f"grid must hold ridges >= 0, at least one; got {grid.tolist()}.")
     n = len(X)
     X, R = X - X.mean(0), R - R.mean(0)
-    known = 1 / n + _float64(leverage) * np.ones(n)
+    known = 1 / n + np.asarray(leverage, dtype=np.float64) * np.ones(n)
     U, s, _ = np.linalg.svd(X, full_matrices=False)
     total = np.sum((R / (1 - known)[:, None]) ** 2)
     losses = {}
-    for ridge in np.asarray(grid) * np.mean(s**2):
+    for ridge in grid * np.mean(s**2):
         shrink = s**2 / (s**2 + ridge)
         errors = R - U @ (shrink[:, None] * (U.T @ R))
         hat = known + (U**2) @ shrink
@@ -203,7 +218,7 @@ def spectral_entropy(X: ArrayLike) -> float:
     float in [0, 1], without unit: 0 when one direction holds all variance, 1 when all d hold the
     same (also for d = 1).
     """
-    X = _float64(X)
+    X = _float64(X, varying=True)
     d = X.shape[1]
     C = np.cov(X, rowvar=False, bias=True).reshape(d, d)
     return log(np.trace(C) ** 2 / np.sum(C**2)) / log(d) if d > 1 else 1.0
@@ -226,7 +241,7 @@ def cka(X: ArrayLike, Y: ArrayLike) -> float:
     float in [0, 1], without unit: 1 for a layer with itself, however rotated or scaled
     (Kornblith et al., ICML 2019, arXiv 1905.00414).
     """
-    X, Y = _float64(X), _float64(Y)
+    X, Y = _float64(X, varying=True), _float64(Y, varying=True)
     X, Y = X - X.mean(0), Y - Y.mean(0)
     cross = np.linalg.norm(X.T @ Y) ** 2
     return float(cross / (np.linalg.norm(X.T @ X) * np.linalg.norm(Y.T @ Y)))

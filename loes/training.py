@@ -46,6 +46,7 @@ class Targets:
         """Learn the classes, or the mean and deviation, of n training targets."""
         y, task = as_task(y, n, task)
         if task == "regression":
+            _check_varying_targets(y, "y")
             return cls(None, y.mean(0), np.maximum(y.std(0), np.finfo(np.float32).tiny))
         classes = np.unique(y)
         if len(classes) < 2:
@@ -121,6 +122,14 @@ class TrainedProbe:
                 f"{widths}. Pass the same layers, in the same order."
             )
         return _outputs(self.probe, X)
+
+
+def _check_varying_targets(y: np.ndarray, name: str) -> None:
+    """Refuse (n, c) values of which a column is constant."""
+    if (y == y[0]).all(0).any():
+        raise ValueError(
+            f"{name} has a constant target, so there is nothing to explain; leave it out."
+        )
 
 
 def _outputs(probe: FusedProbe, X: list[Tensor]) -> Tensor:
@@ -200,12 +209,17 @@ def train_probe(
     codes = targets.encode(y, n).to(device)
     labels = codes if targets.classes is not None else None
     if validation is not None:
+        if not isinstance(validation, list | tuple) or len(validation) != 2:
+            raise ValueError("validation must be a pair (layers, targets), or None for no choice.")
         held_out = _features(validation[0], device)
-        targets.encode(validation[1], len(held_out[0]))  # refuses what does not fit, before hours
+        truth, _ = as_task(validation[1], len(held_out[0]), targets.task)
+        targets.encode(truth, len(held_out[0]))  # refuses what does not fit, before hours
         if [x.shape[1] for x in held_out] != [x.shape[1] for x in X]:
             raise ValueError("validation must have the same layers as the training samples.")
         if targets.classes is None and len(held_out[0]) < 2:
             raise ValueError("R^2 on validation wants at least two samples; got one.")
+        if targets.classes is None:
+            _check_varying_targets(truth, "validation")
     criterion, score = (
         (nn.MSELoss(), r2_score) if labels is None else (nn.CrossEntropyLoss(), accuracy_score)
     )
@@ -253,7 +267,7 @@ def train_probe(
                 if validation is not None:
                     with torch.inference_mode():
                         predicted = targets.decode(_outputs(probe, held_out))
-                    row["validation"] = score(validation[1], predicted)
+                    row["validation"] = score(truth, predicted)
                     if row["validation"] > max((r["validation"] for r in history), default=-inf):
                         best_epoch, best_state = epoch, copy.deepcopy(probe.state_dict())
                 history.append(row)

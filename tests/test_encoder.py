@@ -179,6 +179,9 @@ def test_damaged_folders_are_refused(damage, tmp_path):
     [
         (2, torch.rand(4), r"shape \(4, 1\) do not fit outputs of shape \(4, 2\)"),
         (1, torch.tensor([0, 1, 0, 1]), "at least two outputs"),
+        (3, torch.tensor([0, 3, 0, 1]), "from 0 to 2, or -100 for no label; got 3"),
+        (3, torch.tensor([0, 1, 0, -1]), "from 0 to 2, or -100 for no label; got -1"),
+        (3, torch.tensor([[0], [1], [0], [1]]), r"shape \(4, 1\) do not fit a batch of 4"),
     ],
 )
 def test_labels_have_to_fit_the_outputs(n_outputs, labels, message, batch):

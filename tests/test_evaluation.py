@@ -343,6 +343,7 @@ def test_leaks_are_refused_before_anything_runs(kind, message):
         ({"methods": {"odd": lambda c, k: [1]}}, "must return Choice"),
         ({"task": "ranking"}, "'ranking'"),
         ({"groups": np.arange(300) // 100}, "2 groups, .* 5 folds"),
+        ({"seeds": [0.5]}, "each of seeds must be a whole number >= 0; got 0.5"),
         ({"development": [0, 2, 4, 6, 8, 10]}, "at most 2 samples of a class, .* 5 folds"),
     ],
 )

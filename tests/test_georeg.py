@@ -210,6 +210,19 @@ def test_bad_batches_are_refused(features, labels, message):
         GeoReg()(features, labels)
 
 
+@pytest.mark.parametrize(
+    ("features", "labels", "message"),
+    [
+        (np.ones((4, 3)), None, "as tensors; got ndarray and NoneType"),
+        (torch.ones(4, 3), [0, 1, 2, 0], "as tensors; got Tensor and list"),
+        (torch.ones(4, 3), np.arange(4), "as tensors; got Tensor and ndarray"),
+    ],
+)
+def test_what_is_no_tensor_is_refused_in_words(features, labels, message):
+    with pytest.raises(TypeError, match=message):
+        GeoReg()(features, labels)
+
+
 @pytest.mark.parametrize("settings", [{"weight": -1}, {"weight": np.nan}, {"max_triangles": 0}])
 def test_bad_settings_are_refused(settings):
     with pytest.raises(ValueError, match=next(iter(settings))):

@@ -424,6 +424,8 @@ def with_value(value):
         ([LAYERS[0].astype(str)], ValueError, "numeric .* matrix.* of <U"),
         ([LAYERS[0].astype(object)], ValueError, "numeric .* matrix.* of object"),
         ([LAYERS[0] * 1j], ValueError, "numeric .* matrix.* of complex128"),
+        ([torch.eye(40).to_sparse()], ValueError, r"layer 0 is a torch.sparse_coo .*to_dense\(\)"),
+        ([torch.ones(40, 2, device="meta")], ValueError, "layer 0 is a .* tensor on meta"),
         (None, TypeError, "sequence of .* matrices.*; got NoneType"),
         ("minilm", TypeError, "sequence of .* matrices.*; got str"),
         ({"a": LAYERS[0]}, TypeError, "sequence of .* matrices.*; got dict"),

@@ -318,6 +318,13 @@ def test_a_bad_batch_leaves_the_statistics_as_they_were(layers, y, message):
         np.testing.assert_array_equal(a, b)
 
 
+def test_merging_anything_but_statistics_of_the_task_is_refused():
+    with pytest.raises(TypeError, match="merge wants LayerStatistics; got NoneType"):
+        LayerStatistics().merge(None)
+    with pytest.raises(ValueError, match="got a task of classification, wanted regression"):
+        LayerStatistics("regression").merge(gathered([(LAYERS, Y)]))
+
+
 def test_statistics_that_say_nothing_are_refused():
     with pytest.raises(ValueError, match="at least two samples; got 0"):
         LOES(1).fit_statistics(LayerStatistics())

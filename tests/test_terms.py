@@ -1,5 +1,6 @@
 """Each term against another way of computing it, and against values known from geometry."""
 
+from functools import partial
 from itertools import combinations, product
 from math import log, sqrt
 
@@ -258,3 +259,27 @@ def test_fewer_than_three_classes_span_no_triangle(labels):
 
 def test_collapsed_centroids_span_no_triangle():
     assert terms.triangle_share(np.ones((6, 2)), [0, 1, 2, 0, 1, 2]) == 0
+
+
+X = np.random.default_rng(0).normal(size=(6, 2))
+
+
+@pytest.mark.parametrize(
+    ("term", "inputs", "message"),
+    [
+        (terms.isotropy, (np.where(X > 0, np.nan, X),), "finite"),
+        (terms.isotropy, (np.ones(6),), r"\(n, d\) .* got shape \(6,\)"),
+        (terms.ridge_loss, (X[:0], X[:0]), r"n, d >= 1.* got shape \(0, 2\)"),
+        (terms.spectral_entropy, (np.ones((6, 2)),), "constant"),
+        (terms.cka, (X, np.full((6, 2), 0.1)), "constant"),
+        (terms.loo_loss, (np.ones((6, 2)), X), "constant"),
+        (terms.loo_loss, (X, np.ones((6, 2))), "constant"),
+        (partial(terms.loo_loss, grid=[-1.0]), (X, X), "ridges >= 0"),
+        (partial(terms.loo_loss, grid=[]), (X, X), "ridges >= 0"),
+        (terms.triangle_area, (X, None), r"one class a sample, \(6,\); got shape \(\)"),
+        (terms.triangle_share, (X, [0, 1, 2]), r"one class a sample, \(6,\); got shape \(3,\)"),
+    ],
+)
+def test_what_a_term_is_not_defined_for_is_refused(term, inputs, message):
+    with pytest.raises(ValueError, match=message):
+        term(*inputs)

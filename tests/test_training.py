@@ -177,6 +177,7 @@ def test_the_schedule_warms_up_and_falls_to_zero():
         ({"y": np.arange(10) % 3}, ValueError, "240 samples"),
         ({"validation": (None, np.arange(240) % 4)}, ValueError, r"has not seen: \[3\]"),
         ({"validation": (None, np.arange(9) % 3)}, ValueError, "240 samples"),
+        ({"y": np.full(240, 0.5)}, ValueError, "constant target"),
         ({"fusion": "product"}, ValueError, "fusion must be one of"),
         ({"task": "ranking"}, ValueError, "'ranking'"),
         ({"epochs": 0}, ValueError, "epochs must be"),
@@ -231,3 +232,26 @@ def test_targets_come_back_as_they_went_in():
     targets = Targets.of(y, 4, "auto")
     assert targets.encode(y, 4).tolist() == [1, 0, 2, 0]
     assert targets.decode(torch.eye(3)[[1, 0, 2, 0]]).tolist() == y.tolist()
+
+
+@pytest.mark.parametrize(
+    ("validation", "message"),
+    [
+        (lambda layers, y: (layers,), r"validation must be a pair \(layers, targets\)"),
+        (lambda layers, y: (layers, np.full(len(y), 0.5)), "validation has a constant target"),
+    ],
+)
+def test_validation_that_cannot_be_scored_is_refused(validation, message):
+    layers, _ = problem()
+    y = np.random.default_rng(0).normal(size=240)
+    with pytest.raises(ValueError, match=message):
+        train_probe(layers, y, validation=validation(layers, y), epochs=10**9, progress=False)
+
+
+@pytest.mark.parametrize("form", [torch.Tensor.bfloat16, torch.Tensor.requires_grad_])
+def test_validation_targets_may_be_any_tensor(form):
+    layers, _ = problem()
+    y = torch.randn(240, generator=torch.Generator().manual_seed(0))
+    held_out = layers, form(y.clone())
+    probe = train_probe(layers, y, validation=held_out, epochs=1, progress=False)
+    assert np.isfinite(probe.history["validation"]).all()
